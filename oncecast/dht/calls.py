@@ -33,7 +33,7 @@ class Calls:
         self._protocol.later(self.answer_within, Silent(number))
 
     def retry_later(self, number: int, share: float = 1.0) -> None:
-        """Set the timer Again. `share` is its delay as a fraction of `answer_within`."""
+        """Set the Again timer to a fraction, `share`, of `answer_within`."""
         self._protocol.later(self.answer_within * share, Again(number))
 
     def take_answer(self, sender: NodeId, answer: Answer) -> object:

@@ -9,9 +9,9 @@ Emits RootFound, Routed and RangeChanged.
 
 The ring stays intact if no member loses all its successors at once, and if the ring has more
 members than a successor list. Smaller rings work, but a member that all others have lost must be
-found again. A member that loses all its successors uses its fingers to find the ring again. A
-member that is cut off entirely forms its own ring. Nodes that lost each other keep looking for each
-other, so separate rings merge again.
+found again. A member that loses all its successors finds the ring again through its fingers. A
+member that is cut off entirely forms its own ring. Nodes keep looking for those that they lost, so
+separate rings merge again.
 
 Chord passes each input to one of its parts. The parts share `Members`, the positions of this node.
 """
@@ -116,7 +116,7 @@ class Chord(Protocol):
 
     def start(self) -> None:
         for index, member in enumerate(self.members):
-            if member.joined:  # created as part of a ring whose other nodes may start later
+            if member.joined:  # placed on the ring when created; the other nodes may start later
                 self.stabilization.schedule(member)
                 self._ranges.announce(member)
             elif not self.joining.contacts and index == 0:
@@ -199,7 +199,7 @@ class Chord(Protocol):
                 self._lookups.confirmed(confirming, answer)
             case None, _:
                 pass
-            case purpose, _:  # the answer does not fit the question
+            case purpose, _:  # the answer does not match the question
                 self._counters.dropped += 1
                 self._give_up(Call(sender, purpose))
 

@@ -22,9 +22,9 @@ class RootFound(Value):
 
     key: Key
     root: NodeId
-    hops: int  # hops to the member before the root, or to the root if a list skips that member
+    hops: int  # hops to the member before the root, or directly to the root
     timeouts: int  # nodes that did not answer
-    doubts: int = 0  # nodes asked after an owner was not sure
+    doubts: int = 0  # nodes asked because an owner was unsure
     certain: bool = True  # if False, the root is not sure that it owns the key
 
 
@@ -42,13 +42,13 @@ class Route(Value):
 class Routed(Value):
     """A payload on its way to the owner of `key` has arrived at this node.
 
-    If `root` is set, this node is certain to be the owner. If `hint` is set, it may be the owner
-    and knows no better candidate.
+    If `root` is set, this node is the owner. If `hint` is set, it may be, and knows no better
+    candidate.
     """
 
     key: Key
     payload: bytes
-    sender: NodeId  # this node itself if the payload needed no hop
+    sender: NodeId  # this node if the payload needed no hop
     root: bool
     hint: bool = False
 
@@ -56,8 +56,7 @@ class Routed(Value):
 class RangeChanged(Value):
     """Position `at` now owns the keys after `after`, up to and including `at`.
 
-    `after` is None if the position is not certain which keys it owns. It then waits for messages
-    from its neighbours.
+    `after` is None while the position is unsure which keys it owns.
     """
 
     at: Key

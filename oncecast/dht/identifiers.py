@@ -1,4 +1,4 @@
-"""Arithmetic on 256-bit identifiers, which form a circle.
+"""Arithmetic on a circle of 256-bit identifiers.
 
 An identifier is 32 bytes in big-endian order, so comparing the bytes compares the identifiers.
 """

@@ -69,7 +69,7 @@ class Reunion:
             del self.lost[next(iter(self.lost))]
 
     def miss(self, node: NodeId) -> None:
-        """Remember a node that our ring no longer knows although no link to it broke. Ask it next.
+        """Remember to ask a node that left our ring without a broken link.
 
         After many simultaneous failures, the survivors may have formed a separate ring.
         """

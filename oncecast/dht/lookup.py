@@ -1,7 +1,7 @@
 """The state of one lookup: which nodes to ask next, which to avoid, and which may own the key.
 
-A lookup is iterative, as in the simulations of the Chord paper: this node asks one node after
-another. A dead node costs a timeout, but the lookup continues.
+A lookup is iterative, as in the Chord paper's simulations: this node asks one node after another. A
+dead node costs a timeout, but the lookup continues.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oncecast.dht.identifiers import Key, Position, between
 from oncecast.dht.messages import AVOID_MAX
 from oncecast.kernel.protocol import NodeId
 
-# Called with the member before the key and the successors of that member.
+# Called with the member before the key and that member's successors.
 OnFound = Callable[[Position, tuple[Position, ...]], None]
 
 
@@ -42,8 +42,8 @@ class Lookup:
         self.before: Position | None = None  # the member before the key, once found
         self.owners: list[Position] = []  # the successors of `before`
         self.hops = self.timeouts = self.steps = 0
-        self.doubted = 0  # how often an owner was not sure
-        self.doubts = 0  # nodes asked because an owner was not sure
+        self.doubted = 0  # how often an owner was unsure
+        self.doubts = 0  # nodes asked because an owner was unsure
 
     def start_again(self, *, forgive: bool) -> None:
         if forgive:
@@ -65,7 +65,7 @@ class Lookup:
         """Return the unasked position nearest before the key, or None. Never go backwards.
 
         If the nearest position that answered named only dead nodes, return it once more. Its next
-        answer leaves out those nodes.
+        answer omits those nodes.
         """
         key, nearest = self.key, self.nearest
         while self.pool:

@@ -1,9 +1,9 @@
 """This node's lookups in flight.
 
-A lookup finds the member before the key, which names the owner. For a lookup of the layer above,
-the owner then confirms that it owns the key. If the owner names a nearer member, the lookup asks
-that member. If that member has failed to answer this lookup, the owner first checks whether it is
-alive.
+A lookup finds the member before the key, which names the owner. If the layer above asked for the
+lookup, the owner then confirms that it owns the key. An owner that knows a nearer member names it,
+and the lookup asks that member. If that member failed to answer before, the owner first checks
+whether it is alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.dht.responder import Responder
 from oncecast.dht.stabilization import HASTE
 from oncecast.kernel.protocol import NodeId, Protocol
 
-STEPS_MAX = 600  # more than the bits in an id; after that, the ring has changed and we start over
+STEPS_MAX = 600  # more than an id has bits; beyond that, the ring must have changed, so start over
 DOUBLINGS = 4  # how often the pause after Unsure doubles
 
 
@@ -162,7 +162,7 @@ class Lookups:
                 self._protocol.emit(found)
             case Unsure():
                 # The next attempt asks the member right before the owner. By then that member may
-                # have notified the owner, unless it is still waiting for a dead node.
+                # have notified the owner, unless it still waits for a dead node.
                 lookup.itself = True
                 pause = min(HASTE * 2**lookup.doubted, 2.0)
                 lookup.doubted = min(lookup.doubted + 1, DOUBLINGS)

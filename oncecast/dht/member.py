@@ -1,4 +1,4 @@
-"""One position of this node on the ring, with its neighbours and its fingers.
+"""One of this node's positions on the ring, with its neighbours and fingers.
 
 The update rules are those of Zave, "Reasoning about Identifier Spaces: How to Make Chord Correct"
 (arXiv 1610.01140), which correct the rules of 2001. `Stabilization` applies them.
@@ -129,9 +129,8 @@ class Member:
     def low(self) -> Key | None:
         """Return the identifier after which this member's keys begin, or None if unknown.
 
-        Both neighbours must agree: the predecessor has notified this member recently, and the
-        successor names this member as its predecessor. While links are cut, two members may still
-        own the same key.
+        Both neighbours must agree: the predecessor notified this member recently, and the successor
+        names it as predecessor. While links are cut, two members may still own the same key.
         """
         if not self.recognized:
             return None
@@ -142,8 +141,8 @@ class Member:
     def owns(self, key: Key, via: Key | None = None) -> Ownership:
         """Return whether, and how surely, this member owns `key`. No other code decides ownership.
 
-        `via` is the predecessor of this member according to another node. It counts only if no
-        predecessor has notified this member for a long time, because that link may be cut.
+        `via` is this member's predecessor according to another node. It counts only if no
+        predecessor has notified this member for a long time, because their link may be cut.
         """
         low, sure = self.low, Ownership.CERTAIN
         if low is None and self.settled:
@@ -204,7 +203,7 @@ class Member:
             self._known = [by_id[id] for id in self._ids]
         return self._known
 
-    # -- fingers: only to speed up lookups --
+    # -- fingers, which only speed up lookups --
 
     def finger_to_fix(self) -> int | None:
         """Return the index of the next finger to fix, or None if no finger is needed.

@@ -10,8 +10,7 @@ from oncecast.kernel.protocol import NodeId, Value
 POSITIONS_MAX = 64  # maximum positions per message; successor lists are shorter
 AVOID_MAX = 64
 NUMBER_MAX = 2**62
-# Calls are numbered from a random start, so that answers to calls from before a restart do not
-# match later calls.
+# Call numbers start at random, so that a late answer from before a restart matches no call.
 FIRST_NUMBER_BITS = 60
 
 
@@ -46,8 +45,8 @@ class Hurry(Value, tag="Hurry"):
 class Locate(Value, tag="Locate"):
     """Ask for the member before `key`. The nodes in `avoid` did not answer the sender.
 
-    With `itself`, only that member may answer, not a member that has it in its successor list. It
-    also stabilizes, because the sender depends on its list.
+    With `itself`, only that member may answer, not one that merely lists it as a successor. That
+    member also stabilizes, because the sender depends on its list.
     """
 
     key: Key
@@ -82,7 +81,7 @@ class Confirm(Value, tag="Confirm"):
 
 
 class Found(Value, tag="Found"):
-    """Answer that the sender owns the key or, if not `certain`, that it knows no better owner."""
+    """Answer that the sender owns the key, or at least knows no better owner."""
 
     number: int
     certain: bool = True
@@ -184,7 +183,7 @@ class Stabilize(Value):
 
 
 class Call(NamedTuple):
-    """A pending request to a peer. It is never sent."""
+    """This node's record of a pending request to a peer."""
 
     peer: NodeId
     purpose: object  # tells the caller why it made the call

@@ -1,7 +1,7 @@
 """Answer the questions that other members ask during a lookup.
 
-An answer is certain only if `Member.owns` says so. A member that may own the key and knows no
-nearer member answers with a hint. Lookups therefore end even while links are cut.
+An answer is certain only if `Member.owns` says so. A member that may own the key, and knows none
+nearer, answers with a hint. Lookups therefore end even while links are cut.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Responder:
     def answer_confirm(self, sender: NodeId, message: Confirm) -> None:
         member = self._members.at(message.at)
         if member is None or not member.joined:
-            # The sender means an earlier incarnation of this node, which counts as dead.
+            # The sender asked an earlier incarnation of this node, which counts as dead.
             self._counters.dropped += 1
             return
         self._ranges.check_predecessor(member)

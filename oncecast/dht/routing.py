@@ -12,7 +12,7 @@ from oncecast.kernel.protocol import NodeId, Protocol
 
 
 class Hopping:
-    """Call: pass a payload to the next node, and to further nodes if a node does not answer.
+    """Call: pass a payload to the next node, and to others while none answers.
 
     All these calls have the same number. The first answer ends them.
     """
@@ -49,8 +49,8 @@ class Routing:
     def _take(self, key: Key, payload: bytes) -> Hopping | None:
         """Take over a payload. Return None if a copy of it is already in flight here.
 
-        If answers take longer than `answer_within`, each node on the route creates another copy.
-        Without this rule, the copies would multiply.
+        If answers take longer than `answer_within`, each node on the route sends another copy.
+        Without this check, the copies would multiply.
         """
         known = self._by_payload.get((key, payload))
         if known is not None:
@@ -61,7 +61,7 @@ class Routing:
         return hopping
 
     def _pass_on(self, hopping: Hopping) -> None:
-        """Send a payload to the owner if our list names it, else to the nearest node before it."""
+        """Send a payload to the owner if our list has it, else to the last node before the key."""
         key, me = hopping.key, self._protocol.me
         owns = self._members.own(key)
         if owns is not Ownership.NO:
@@ -107,15 +107,15 @@ class Routing:
         if hopping is None:
             return
         before = meant.predecessor
-        # If the key lies between our predecessor and us, no node knows the owner better than we do.
-        # A payload that we passed on would go around the ring.
+        # The key lies between our predecessor and us, so no other node knows the owner better. If
+        # we passed the payload on, it would go around the ring.
         if before is not None and not up_to(before.id, key, meant.position.id):
             self._send(hopping, before.node, via)
         else:
             self._calls.retry_later(hopping.number)  # by then we know our neighbours better
 
     def _meant(self, key: Key, via: Key) -> Member | None:
-        """Return the member of this node that the sender takes for the owner, or None."""
+        """Return the member here that the sender believes to be the owner, or None."""
         for member in self._members:
             if member.joined and up_to(via, key, member.position.id):
                 self._ranges.check_predecessor(member)

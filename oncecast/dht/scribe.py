@@ -8,7 +8,7 @@ Needs Chord's Route, Routed and RangeChanged, and links. Serves JoinTree, LeaveT
 Emits Multicasted at nodes that have joined.
 
 Best effort, as in the paper: while a tree is being repaired, a message may not reach all members.
-Messages may arrive in any order. A layer above can add offsets to detect gaps.
+Messages may arrive in any order. The layer above can add offsets to detect gaps.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class Scribe(Protocol):
         self.cancel(Unadopted(tree.topic))
 
     def _update_root(self, tree: Tree) -> None:
-        """Become the root, or stop being the root, after a key range of this node has changed."""
+        """Become the root, or cease to be, after one of this node's key ranges has changed."""
         if None in self.ranges.values():
             return  # the ranges are not certain yet
         owned = any(

@@ -90,7 +90,7 @@ class Stabilization:
         self._approach(member, report.predecessor, asked)
 
     def _settle(self, member: Member) -> None:
-        """Make our predecessor stabilize now, in case our successor dies before it does."""
+        """Make our predecessor stabilize now, in case our successor dies before then."""
         member.settled = True
         if member.predecessor is not None:
             self._protocol.send(member.predecessor.node, Hurry(member.predecessor.id))
@@ -157,7 +157,7 @@ class Stabilization:
             self._probe_predecessor(member, new)
 
     def doubt_predecessor(self, member: Member) -> None:
-        """Probe the predecessor because it did not answer another node."""
+        """Probe the predecessor, because another node got no answer from it."""
         if not member.busy and member.predecessor is not None:
             self._probe_predecessor(member, None)
 

@@ -12,7 +12,7 @@ from oncecast.kernel.protocol import NodeId
 
 
 class MemberStatus(Protocol):
-    """A position of a node. See `Member` for the meaning of each attribute."""
+    """One position. `Member` explains the attributes."""
 
     @property
     def position(self) -> Position: ...
@@ -34,7 +34,7 @@ class MemberStatus(Protocol):
 
 
 class TreeStatus(Protocol):
-    """A node's role in one tree. See `Tree` for the meaning of each attribute."""
+    """A node's role in one tree. `Tree` explains the attributes."""
 
     @property
     def topic(self) -> str: ...
@@ -49,7 +49,7 @@ class TreeStatus(Protocol):
 
 
 class Status(NamedTuple):
-    """The state of Chord at one node."""
+    """Chord's state at one node."""
 
     members: Iterable[MemberStatus]
     calls: Mapping[int, Call]  # unanswered calls

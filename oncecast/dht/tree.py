@@ -1,4 +1,4 @@
-"""A node's role in the tree of one topic, and the messages between the nodes of a tree."""
+"""A node's role in a topic's tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Tree:
 
     def __init__(self, topic: str) -> None:
         self.topic, self.key = topic, key_of(topic)
-        self.joined = False  # this node itself receives the payloads, not only its children
+        self.joined = False  # this node receives the payloads itself, besides forwarding them
         self.root = False
         self.parent: NodeId | None = None
         self.seeking = False  # this node is looking for a parent and has not been adopted yet

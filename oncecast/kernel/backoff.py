@@ -1,8 +1,8 @@
-"""Exponential backoff: how long to wait before the next attempt."""
+"""Exponential backoff between attempts."""
 
 from __future__ import annotations
 
-DOUBLINGS_MAX = 30  # keeps the power finite; the wait reaches `longest` long before this limit
+DOUBLINGS_MAX = 30  # avoids overflow; the wait reaches `longest` long before this limit
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:

@@ -1,7 +1,7 @@
-"""Encode values as MessagePack, and decode only the types that a codec knows.
+"""Encode values as MessagePack, and decode only known types.
 
-A value is an array whose first element is the tag of its type. A buffer cannot make the decoder
-build any other type, and no declared length can exceed the bytes in the buffer.
+A value is an array whose first element is the tag of its type. The decoder builds no other types,
+and rejects a declared length that exceeds the buffer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ DECODERS_MAX = 256  # cached decoders; a node has about five
 
 
 class Codec:
-    """Encodes and decodes a set of types, such as the messages of a stack or its records.
+    """Encodes and decodes a set of types, such as a stack's messages or records.
 
     A field must not be a memoryview, because the next read overwrites the receive buffer. Pass
-    `wary` to decode input of untrusted senders: `decode` then rejects a buffer with too many items.
+    `wary` to decode input from untrusted senders: `decode` then rejects a buffer with too many
+    items.
     """
 
     def __init__(self, kinds: tuple[type[Value], ...], *, wary: bool = False) -> None:
@@ -52,7 +53,7 @@ class Nothing(Value):
 
 @lru_cache(maxsize=DECODERS_MAX)
 def _decoder(kinds: tuple[type[Value], ...]) -> msgspec.msgpack.Decoder[Any]:
-    """Check the types and return a decoder, cached because simulated nodes restart often."""
+    """Check the types and return a decoder. It is cached because simulated nodes restart often."""
     _refuse_equal_tags(kinds)
     union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # `|` cannot join a tuple
     return msgspec.msgpack.Decoder(union)

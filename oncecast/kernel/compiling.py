@@ -1,4 +1,4 @@
-"""The optional compiled build: marks for its compiler, and a test whether it is running.
+"""Markers for the optional compiled build, and a check for whether it is in use.
 
 `make fast` compiles the modules that tools/compiled_modules.toml lists.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**attributes):
-        """Return a decorator that leaves its class unchanged. Only the compiler uses it."""
+        """Return a decorator that does nothing. The compiler reads its arguments."""
         return lambda kind: kind
 
 

@@ -1,4 +1,4 @@
-"""Escape control characters, which a terminal might execute, and characters that hide text."""
+"""Escape control characters that a terminal might act on, and characters that hide text."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Moment:
 
 
 class Tally:
-    """The number of the last record and a way to read records, shared by a stack's protocols."""
+    """The last record's number and a way to read records, shared by a stack's protocols."""
 
     __slots__ = ("last", "read")
 
@@ -94,10 +94,10 @@ def nothing_kept(number: int) -> Value:
 
 
 class Port(Interface):
-    """Executes the sends and timers of a stack immediately, instead of returning them as effects.
+    """Executes a stack's sends and timers immediately instead of returning them as effects.
 
-    A port is faster. A driver can use one if it neither delays nor records the effects of a node.
-    Stacks that share a clock and a list of effects must not run concurrently.
+    A port is faster. A driver can use one if it neither delays nor records a node's effects. Stacks
+    that share a clock and a list of effects must not run concurrently.
     """
 
     @property
@@ -174,7 +174,7 @@ class Protocol:
         return number
 
     def recall(self, number: int) -> Value:
-        """Read and return a record of this protocol, so that it need not stay in memory."""
+        """Read one of this protocol's records back, so that it need not stay in memory."""
         return self._records.read(number)
 
     def snapshot(self, state: Value, number: int = -1) -> None:

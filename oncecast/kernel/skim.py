@@ -12,14 +12,14 @@ SKIMMED_FROM = 64 * 1024  # smaller buffers need no check; they hold at most 65,
 ITEMS_MAX = 20_000  # maximum items in one buffer
 TEXT_BYTES_MAX = 64 * 1024  # maximum size of one string; only byte strings may be longer
 
-FIXED = {  # bytes after an item's first byte
+FIXED = {  # length of each item after its first byte
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
     **dict.fromkeys((0xCC, 0xD0), 1),
     **dict.fromkeys((0xCD, 0xD1), 2),
     **dict.fromkeys((0xCE, 0xD2, 0xCA), 4),
     **dict.fromkeys((0xCF, 0xD3, 0xCB), 8),
 }
-TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # bytes that hold the length
+TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}  # size of the length field
 BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 ARRAYS = {0xDC: 2, 0xDD: 4}
 

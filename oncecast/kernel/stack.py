@@ -52,8 +52,8 @@ NOTHING: list[Output] = []  # one shared list, because most steps of a large sim
 class Alarm:
     """A pending timer: `due` is its time, and `call` is when the driver will call `wake`.
 
-    Setting the timer again moves `due` and keeps `call` unless the call would come too late. So a
-    timeout that every message extends costs the driver nothing.
+    Setting the timer again moves `due` and keeps `call`, unless the call would come too late. A
+    timeout that every message extends therefore costs the driver nothing.
     """
 
     __slots__ = ("call", "due")
@@ -144,7 +144,7 @@ class Stack:
         self._share(Moment(self.clock.now), [], None)
 
     def restore(self, number: int, record: Value) -> None:
-        """Restore a record of an earlier run, or a snapshot taken at record `number`."""
+        """Restore a record from an earlier run, or a snapshot taken at record `number`."""
         protocol = self.protocols[self.wiring.restorer[type(record)]]
         self.records.last = max(self.records.last, number)
         protocol.restore(record)
@@ -218,7 +218,7 @@ class Stack:
         self.clock.now = now
         protocol.timeout(timer)
         outputs = self._run(now) if self.effects else NOTHING
-        if alarm.call == NEVER:  # the timer was not set again
+        if alarm.call == NEVER:  # its protocol did not set the timer again
             del self._alarms[timer]
         return outputs
 

@@ -1,7 +1,7 @@
-"""Values: the effects of a protocol, and the base class of all that protocols exchange and store.
+"""Protocol effects, and the base class of everything that protocols exchange and store.
 
-Types of values live in modules without behaviour, because the compiler that `make fast` uses cannot
-compile structs of msgspec.
+Value types live in modules without behaviour, because the compiler behind `make fast` cannot
+compile msgspec structs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NodeId = NewType("NodeId", str)
 class Value(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """Base class for messages, records, requests, events and timers.
 
-    Values are immutable and never part of a cycle, so the garbage collector does not track them.
+    Values are immutable and never form cycles, so the garbage collector does not track them.
     """
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-NUMBER_MAX = 2**62  # small enough that the sum of a few still fits in 64 bits
+NUMBER_MAX = 2**62  # so that the sum of two or three numbers fits in 64 bits
 ORIGIN_LENGTH_MAX = 255
 
 
 class MessageId(Value, tag=False, order=True):
     """A message's origin, and its number at that origin, counted from 1 without gaps.
 
-    So a node can store the numbers that it has seen as the highest number and the gaps below it.
+    A node stores the numbers that it has seen as the highest number and the gaps below.
     """
 
     origin: NodeId
@@ -52,7 +52,7 @@ class Received(Value):
 
 
 class Publish(Value):
-    """Request: store a message and deliver it once at each node, including this one."""
+    """Request: store a message and deliver it once to each node, including this one."""
 
     payload: bytes
 

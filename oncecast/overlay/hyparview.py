@@ -1,8 +1,8 @@
 """HyParView: membership with a small active view and a larger random passive view.
 
 Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based
-broadcast", DSN 2007. Names follow the paper. Broadcasts use the active view. It is symmetric, and
-each node watches the links to its active peers. The passive view is a reserve of candidates that
+broadcast", DSN 2007. Names follow the paper. Broadcasts use the active view, which is symmetric.
+Each node watches the links to its active peers. The passive view is a reserve of candidates that
 replace lost neighbours. Shuffles along random walks keep it fresh.
 
 Needs links (watch), and a contact for every node except the first. Emits NeighborUp and
@@ -16,8 +16,8 @@ The network may lose, repeat or delay messages, and nodes may restart. So we add
   the node emits NeighborDown and NeighborUp for it. A repeated request changes nothing.
 - A node asks a neighbour again after their link broke. If only the network failed, nothing else
   would join the two halves again.
-- Occasionally, a node trades a neighbour for a peer of its passive view. Otherwise two parts of the
-  overlay whose views are all full would never connect again.
+- Occasionally, a node trades a neighbour for a peer from its passive view. Otherwise two parts of
+  the overlay whose views are all full would never connect again.
 - A node that finds no neighbour in its passive view joins again through its contacts.
 """
 
@@ -124,7 +124,7 @@ class HyParView(Protocol):
             case Disconnect():
                 if sender in self.active or sender in self.asked:
                     self._spare(sender)
-                    # As we read the paper, the view is filled only in the next cycle.
+                    # We understand the paper to fill the view only in the next cycle.
                     if self.refill_at_once or not self.active:
                         self._fill()
             case _:
@@ -226,7 +226,7 @@ class HyParView(Protocol):
         if self.lost and len(self.asked) < self.active_max:
             peer = next(iter(self.lost))
             del self.lost[peer]
-            self.lost[peer] = None  # move it to the end, so that other lost peers come first
+            self.lost[peer] = None  # move it to the end, so that other lost peers are tried first
             if peer not in self.asked:
                 self._ask(peer, Neighbor(self.incarnation, urgent=True), reserved=True)
 

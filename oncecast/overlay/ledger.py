@@ -1,4 +1,4 @@
-"""Summaries of the messages that a node has from each origin, which nodes exchange."""
+"""The summaries that nodes exchange: the messages that a node has from each origin."""
 
 from __future__ import annotations
 

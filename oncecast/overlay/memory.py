@@ -71,7 +71,7 @@ class Numbers:
         return ranges if number <= self.top else [*ranges, (self.top + 1, number)]
 
     def lacks_of(self, other: Numbers) -> bool:
-        """Return whether `other` knows a number that is unknown here."""
+        """Return whether `other` knows a number that this object lacks."""
         return other.top > self.top or any(other._knows_within(gap) for gap in self.gaps)
 
     def _knows_within(self, wanted: Range) -> bool:

@@ -21,7 +21,7 @@ class ForwardJoin(Value, tag="ForwardJoin"):
 
 
 class Neighbor(Value, tag="Neighbor"):
-    """Ask a peer to become a neighbour. It accepts an `urgent` request even if its view is full."""
+    """Ask a peer to become a neighbour. If its view is full, it accepts only `urgent` requests."""
 
     incarnation: int
     urgent: bool
@@ -125,7 +125,7 @@ class Retry(Value):
     peer: NodeId
 
 
-ANY = NodeId("")  # an unbounded end of a range of origins
+ANY = NodeId("")  # an unbounded end of an origin range
 
 
 class Holding(Value, tag=False):

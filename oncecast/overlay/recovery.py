@@ -1,4 +1,4 @@
-"""Recovery: durable broadcast in which each message is delivered once at each node.
+"""Recovery: durable broadcast that delivers each message once to each node.
 
 Plumtree is fast, but may lose messages. This layer stores each message and filters duplicates. It
 regularly compares its messages with those of a random neighbour (anti-entropy, after Demers et al.,
@@ -15,10 +15,10 @@ For applications:
 - Messages are delivered as they arrive, in any order.
 - A node keeps its last `kept_max` payloads. A node that is new, or was offline for longer, gets the
   messages that other nodes still keep. For all other messages it emits Lost once.
-- An application that knows that no node needs a message any longer sends Discard, or Disregard for
-  many messages. The message then counts as delivered. Send the request to all nodes.
-- The name of a node identifies its disk. A node that lost its disk must come back under another
-  name, or it would reuse its numbers. A node without a disk gets a new `incarnation` at each start.
+- Once no node needs a message, the application sends Discard, or Disregard for many messages. The
+  message then counts as delivered. Send the request to all nodes.
+- A node's name identifies its disk. A node that lost its disk must return under another name, or it
+  would reuse its numbers. A node without a disk gets a new `incarnation` at each start.
 """
 
 from __future__ import annotations

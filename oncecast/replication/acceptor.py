@@ -77,7 +77,8 @@ class Acceptor:
         self._follow(ballot)
         last = votes.accept(ballot, message.slot, message.items)
         if last >= message.slot:
-            # A newcomer sends its vote only to the leader. It counts once the newcomer is a member.
+            # A newcomer sends its vote only to the leader. The vote counts once the newcomer is a
+            # member.
             others = membership.others() if membership.is_member else []
             if sender not in others:
                 others.append(sender)  # the leader may be a member that this replica does not know

@@ -15,7 +15,7 @@ class Ballot(NamedTuple):
 
 
 BOTTOM = Ballot(0, NodeId(""))
-STEP = 1 << 32  # rounds; no group holds this many elections while a node is offline
+STEP = 1 << 32  # rounds; more than any group's elections while a node is offline
 ROUND_MAX = 1 << 62  # integers have 64 bits on the wire and in the log
 
 

@@ -159,7 +159,8 @@ class CatchUp:
         proposed: list[Config] = []
         while not history.knows(after):
             item = self.values.readable(after)
-            if item is None:
+            if item is None:  # it may be a membership
+                self.fetching.fill_first(after, slot)
                 return NO_MEMBERS
             if item.kind == CONFIG:
                 proposed.append(decode_config(item.data))

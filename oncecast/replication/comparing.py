@@ -15,7 +15,7 @@ from oncecast.replication.messages import CHECK, Item, Sum
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
 
-SUMS_MAX = 4  # checks whose sums are kept
+SUMS_MAX = 4  # recent checks whose checksums are kept
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Comparison:
             return  # no replica can be this far ahead
         sums = self.sums.setdefault(slot, {})
         if node in sums:
-            return  # a slot's sum never changes
+            return  # a slot's checksum never changes
         sums[node] = total.chain, total.digest
         for old in sorted(self.sums)[:-SUMS_MAX]:
             del self.sums[old]

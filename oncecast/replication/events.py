@@ -6,8 +6,8 @@
     and methods that the layers above call: `applied`, `level`, `entry(slot)`, `leads(now)`,
     `nodes()`
 
-A proposal may be decided more than once, or never, if its node crashes or no longer leads. So make
-commands idempotent, and propose a command again until it is decided.
+A proposal may be decided more than once, or never, if its node crashes or no longer leads. Commands
+must therefore be idempotent, and are proposed again until they are decided.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Retire(Value):
 
 
 class Decided(Value):
-    """`value` is decided in `slot`. Slots arrive in order. `token` is -1 for others' proposals."""
+    """`value` is decided in `slot`. Slots arrive in order.
+
+    `token` is -1 if another node proposed the value.
+    """
 
     slot: int
     value: bytes
@@ -116,7 +119,7 @@ class NotSeated(Value):
 
 
 class Suspected(Value):
-    """The leader has not heard from a member for the suspicion time, or hears from it again."""
+    """The leader has heard nothing from a member for the suspicion time, or hears from it again."""
 
     node: NodeId
     silent: bool

@@ -4,8 +4,8 @@ It is the leader of Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015
 commanders. One Prepare serves all slots. Slots are pipelined within a window. Values proposed in
 one turn while others are in flight share an Accept. A slot is proposed only when its membership is
 known: while a membership change is in flight, later slots wait. A leader proposes the next
-membership only after it has decided a slot under the current membership with its own ballot. So no
-leader with a lower ballot can decide a slot after it.
+membership only after it has decided a slot under the current membership with its own ballot. No
+leader with a lower ballot can then decide a later slot.
 
 A leader answers reads locally while it holds a lease: a majority has agreed to promise nothing to
 other candidates. The lease starts when the Beat is sent.
@@ -46,10 +46,12 @@ class Term:
         self.in_flight: deque[tuple[int, int]] = deque()  # slot and size of unapplied proposals
         self.in_flight_bytes = 0
         self.changing: tuple[int, Config] | None = None  # a membership in flight
+        self.removing = 0  # the slot of a removal that waits for the remaining members
+        self.removing_since = now  # when that removal began to wait
         self.proven = 0  # version of the membership under which this ballot decided a slot
         self.answered = 0  # the last applied slot when the answers were last checked
         self.ends: dict[Member, float] = {}  # when each member may promise another candidate
-        self.waiting = self.flushing = False  # whether their timers are set
+        self.waiting = self.flushing = False  # whether Unanswered and Flush are set
 
     @property
     def idle(self) -> bool:
@@ -59,6 +61,11 @@ class Term:
     @property
     def changes_membership(self) -> bool:
         return self.changing is not None or any(item.kind == CONFIG for _, item in self.queue)
+
+    def withdraw_membership(self) -> None:
+        """Drop a membership that waits to be proposed."""
+        if self.queue and self.queue[0][1].kind == CONFIG:
+            self.queue.popleft()
 
 
 @dataclass(eq=False)
@@ -75,7 +82,7 @@ class Leader:
     roster: Roster
     term: Term | None = None
     seen: Ballot = BOTTOM  # the highest ballot seen
-    reach: int = STEP  # the highest round that is accepted
+    reach: int = STEP  # the highest round that this replica accepts
     consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
     tokens: dict[int, int] = field(default_factory=dict)  # tokens of its own proposals, by slot
     retired: bool = False  # this replica is about to stop and never leads again
@@ -91,13 +98,13 @@ class Leader:
         elif self.membership.others():
             self._canvass()
         elif all(last <= self.progress.applied for _, last in self.votes.lost):
-            self.stand()  # the only member, with no lost vote that could matter
+            self.stand()  # this replica is the only member, and its lost votes do not matter
 
     def _canvass(self) -> None:
         """Ask the other members for a leader, and become a candidate if a majority has none.
 
-        A new ballot ends every lower term. Without this question, a replica that was offline or
-        partly cut off would end a term that is fine for all other members.
+        A new ballot ends every lower term. Otherwise, a replica that was offline or partly cut off
+        would end a term in which all other members make progress.
         """
         membership = self.membership
         self.following.lose_leader()
@@ -121,7 +128,7 @@ class Leader:
         if not membership.is_member or self.retired:
             return
         if max(self.seen, self.votes.promised).round >= ROUND_MAX:
-            return  # no ballot is left; only an older version can have promised one this high
+            return  # the ballots are used up; only an older version can have promised one this high
         ballot = self._next_ballot()
         self.following.lose_leader()
         self.term = Term(ballot, self.io.now)
@@ -150,7 +157,7 @@ class Leader:
         if term is None or message.ballot != term.ballot:
             return
         if message.first > progress.applied + 1:
-            return  # this answers an earlier incarnation, which asked for fewer slots
+            return  # the answer is for an earlier incarnation, which asked for fewer slots
         term.promises.add(Member(sender, message.incarnation), message)
         if message.known > progress.applied:
             progress.known = max(progress.known, message.known)
@@ -159,11 +166,11 @@ class Leader:
         self.proceed()
 
     def too_far(self, ballot: Ballot) -> bool:
-        """Return whether a ballot is higher than elections can have raised it.
+        """Return whether a ballot is too high to result from elections.
 
-        Accepting it would force the next candidate even higher, and ballots are finite. So the
-        limit rises by one step at a time. A replica still reaches any real ballot after a few
-        messages.
+        Accepting it would force the next candidate even higher, and ballots are finite. The limit
+        therefore rises by one step at a time, and a replica still reaches any real ballot after a
+        few messages.
         """
         seen = max(self.seen, self.votes.promised)
         self.reach = seen.round + STEP
@@ -195,8 +202,8 @@ class Leader:
     def hear_chosen(self, slot: int, item: Item) -> None:
         """Step down if the chosen value differs from the value that this leader proposed.
 
-        The leader must not report the chosen value as its own. It also must not tell followers that
-        the value they accepted from it was chosen.
+        Otherwise it would report the chosen value as its own, and tell its followers that the value
+        they accepted was chosen.
         """
         own = self.term.in_flight if self.term is not None else ()
         if own and own[0][0] <= slot <= own[-1][0] and self.values.readable(slot) != item:
@@ -261,7 +268,7 @@ class Leader:
             self.proceed()
 
     def proves(self, slot: int, item: Item) -> Term | None:
-        """Return the term if it won this slot, its first under the current membership."""
+        """Return the term if this slot is the first that it won under the current membership."""
         term, config = self.term, self.membership.config
         if term is None or not (term.proven < config.version or item.kind == CONFIG):
             return None
@@ -314,6 +321,8 @@ class Leader:
             if self._beaten(slot, value):
                 self.step_down()
                 return []
+            if self._must_wait(slot, value or term.queue[0][1]):
+                break
             if value is not None:
                 items.append(value)
             else:
@@ -324,6 +333,27 @@ class Leader:
             bytes_left -= len(items[-1].data)
             slot += 1
         return items
+
+    def _must_wait(self, slot: int, item: Item) -> bool:
+        """Return whether a membership removes a member that may still be needed.
+
+        The remaining members must have all slots before the change. A disk may have lost a slot
+        after its vote was counted, and the removed member may hold the last copy.
+        """
+        if item.kind != CONFIG:
+            return False
+        before, config = self.membership.config, decode_config(item.data)
+        if not config.follows(before) or len(config.members) >= len(before.members):
+            return False
+        if self.progress.applied < slot - 1:
+            return True
+        if self.roster.have(config, slot - 1):
+            return False
+        term = self.term
+        if term is not None and term.removing < slot:
+            term.removing, term.removing_since = slot, self.io.now
+            self.io.later(0.0, m.BeatDue())  # the answers tell which slots the members have
+        return True
 
     def _beaten(self, slot: int, value: Item | None) -> bool:
         """Return whether the chosen value differs from the value that this leader would propose.
@@ -337,6 +367,8 @@ class Leader:
     def _propose(self, term: Term, items: list[Item]) -> None:
         first, send, membership = term.next, self.io.send, self.membership
         others = membership.others()
+        # A sole member sends no proposals to a newcomer. A crash could lose that member's ballot,
+        # and the member could reuse the ballot for another value.
         if others:
             applied = self.progress.applied
             accept = m.Accept(term.ballot, first, tuple(items), applied, membership.group)
@@ -365,7 +397,7 @@ class Leader:
         """Send Prepare and Accept again to members that have not answered.
 
         If the leader cannot read a value in flight, it cannot send that value again. It resigns,
-        because only the votes of other members can complete that slot.
+        because only other members' votes can complete that slot.
         """
         term, applied = self.term, self.progress.applied
         if term is None:

@@ -65,7 +65,7 @@ class Learner:
 
     def on_stored(self, sender: NodeId, message: m.Stored) -> None:
         if sender != self.membership.me:
-            return  # only the local disk can confirm it
+            return  # only the local disk can confirm this replica's own vote
         member, applied = self.membership.self_as_member, self.progress.applied
         for slot, ballot in self.values.on_disk(message.record):
             if slot > applied:

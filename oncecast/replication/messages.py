@@ -148,7 +148,7 @@ class Chosen(Value, tag="Chosen"):
 
 
 class Lacking(Value, tag="Lacking"):
-    """Answer that the sender cannot send this slot. If `lost` is set, its disk has lost it."""
+    """Answer that the sender cannot send this slot, which its disk has lost if `lost` is set."""
 
     slot: int
     lost: bool
@@ -265,7 +265,7 @@ Message = (
 class Born(Value, tag="Born"):
     """The first incarnation of this disk. The founder of a group is its first member.
 
-    `suspicion` has the same meaning as in Bound. Older versions wrote none.
+    `suspicion` is as in Bound; older versions omitted it.
     """
 
     incarnation: int
@@ -326,7 +326,7 @@ class Again(Value, tag="Again"):
 
 
 class Skipped(Value, tag="Skipped"):
-    """A snapshot replaced all slots up to `slot`. Votes for them may never have been chosen."""
+    """A snapshot replaced all slots up to `slot`, whose votes may never have been chosen."""
 
     slot: int
 

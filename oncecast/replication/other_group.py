@@ -3,7 +3,8 @@
 A node that has lost its disk and was not told to join founds a new group. The leader of the old
 group still sends Beats to it. A single message proves nothing, because any node can send one. The
 replica asks that leader (Attest), which asks the other members of its group. Each of them tells the
-replica which members it knows (Guide). If a majority of the old group names this node, it stops.
+replica which members it knows (Guide). If a majority of the old group names this node, the replica
+stops.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Paxos(Protocol):
     State = m.Checkpoint
     Timer = m.Timer
 
-    # Long, because it shows in one place which parts each part may use.
+    # Long, because it shows in one place which other parts each part may use.
     def __init__(
         self,
         me: NodeId,

@@ -10,7 +10,7 @@ from oncecast.replication.votes import within
 class Promises:
     def __init__(self) -> None:
         self.members: dict[Member, Promise] = {}
-        self.known = 0  # a member has reported that all slots up to here are chosen
+        self.known = 0  # a member reported all slots up to this one as chosen
         self.horizon = 0  # the last slot that any member reported
         self._votes: dict[int, dict[Member, Vote]] = {}  # by slot
         self._agreed: Config | None = None  # a membership whose majority has promised

@@ -1,8 +1,8 @@
 """Memberships and majorities: pure arithmetic.
 
 A member is a node in one incarnation of its disk. A node that has lost its disk comes back in a new
-incarnation. It has no vote until a decided membership names it. Each slot has exactly one
-membership: the last one that was decided before it.
+incarnation. That incarnation has no vote until a decided membership names it. Each slot has exactly
+one membership: the last one that was decided before it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Reconfiguration:
             roster.turn_away(sender, message.level, config.level)
             return
         if config.member(sender) is None:
-            roster.last_heard[sender] = self.io.now  # before it joins, its silence does not count
+            roster.last_heard[sender] = self.io.now  # silence does not count before a node joins
         if config.member(sender) or sender in roster.offers or len(roster.offers) < OFFERS_MAX:
             applied = self.progress.applied
             member = Member(sender, message.incarnation)
@@ -78,6 +78,9 @@ class Reconfiguration:
             roster.note_offer(offered.member, message.applied, chosen, offered.level)
             if sender == roster.newcomer:
                 self.look()  # the newcomer may have caught up
+        term = self.leader.term
+        if term is not None and term.removing > self.progress.applied:
+            self.leader.proceed()  # a removal waits for the slots that members report
 
     def on_change(self, change: Change) -> None:
         self.roster.changes.append(change)
@@ -95,10 +98,12 @@ class Reconfiguration:
         roster.forget_old()
         if roster.newcomer and roster.newcomer not in roster.offers:
             self._choose_newcomer(NodeId(""))
-        if term.changes_membership:
+        if term.changing is not None:
             return
+        term.withdraw_membership()  # a member may have failed in the meantime
         config = self._next(term)
         if config is None:
+            self.leader.proceed()  # commands may have waited behind it
             return
         if term.proven == membership.config.version or not membership.others():
             # Put the change first: a group with a backlog of commands needs it most.
@@ -133,13 +138,13 @@ class Reconfiguration:
         lost = self.roster.lost_disk()
         if lost:
             left = config.removed(lost)
-            return left if self.roster.informed(left) else None
+            return left if self._informed(left) else None
         if len(config.members) > config.size:
             return self._without_one(term)
         return self._with_one(term) or self._raised()
 
     def _raised(self) -> Config | None:
-        """Return the current members with the highest level they all support, if it is higher."""
+        """Return the membership at the highest level that all members support, or None."""
         config, level = self.membership.config, self.roster.common_level()
         return config.successor(*config.members, level=level) if level > config.level else None
 
@@ -163,13 +168,13 @@ class Reconfiguration:
             left = config.removed(change.remove, size)
             if not roster.viable(left):
                 return config
-            return left if roster.informed(left) else None
+            return left if self._may_lose(change.remove, left) else None
         if size and size != config.size:
             return config.successor(*config.members, size=size)
         return config
 
     def _without_one(self, term: Term) -> Config | None:
-        """Return the membership without its longest silent member, or else the last one to join.
+        """Return the membership without the longest silent member, or else the last to join.
 
         Return None if no member can be removed now.
         """
@@ -180,8 +185,31 @@ class Reconfiguration:
             return None  # the member that comes back first should stay
         longest = max(others, key=lambda node: self._silence(term, node))
         silent = self._silence(term, longest) > patience
-        left = config.removed(longest if silent else others[-1])
-        return left if roster.viable(left) and roster.informed(left) else None
+        node = longest if silent else others[-1]
+        left = config.removed(node)
+        return left if roster.viable(left) and self._may_lose(node, left) else None
+
+    def _may_lose(self, node: NodeId, left: Config) -> bool:
+        """Return whether the members in `left` need no more slots from this member.
+
+        An entry that this leader cannot read may be readable on that member.
+        """
+        fetching = self.leader.fetching
+        needed = any(not fetching.gone_everywhere(slot) for slot in fetching.holes)
+        return self._informed(left) and (self.roster.absent(node) or not needed)
+
+    def _informed(self, left: Config) -> bool:
+        """Return whether the members in `left` have the slots that a removal needs.
+
+        Commands wait behind a removal. If it has waited for too long, commands go first, and the
+        members must report the slots before it is proposed again. Otherwise a member that cannot
+        catch up would block the group.
+        """
+        roster, term = self.roster, self.leader.term
+        if not roster.informed(left) or term is None:
+            return False
+        late = self.io.now > term.removing_since + self.options.suspicion
+        return not late or roster.have(left, term.removing - 1)
 
     def _with_one(self, term: Term) -> Config | None:
         config, roster, limit = self.membership.config, self.roster, self.options.replace_after

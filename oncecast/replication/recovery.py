@@ -14,7 +14,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import NO_MEMBERS, Config, decode_config, encode_config
 from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
-from oncecast.replication.votes import FORGOT, Votes
+from oncecast.replication.votes import FORGOT, Votes, after
 
 
 @dataclass(eq=False)
@@ -121,13 +121,12 @@ class Recovery:
         self._finish()
         bound = self._bound()
         self._change_address()
-        if not self.votes.damage:
-            self._finish_alone()
+        whole = self._finish_alone()
         self.learner.start()
         alone = membership.is_alone
-        if self.votes.damage:
+        if not whole:
             self._outlive_damage(alone)
-        alone = alone and not bound and not self.votes.damage
+        alone = alone and not bound and whole
         # After a restart, earlier answers to a leader are still binding.
         following.resume()
         if alone:
@@ -158,18 +157,30 @@ class Recovery:
         """Apply chosen slots that did not fit in memory. The log can be read now."""
         self.learner.apply_known(self.values.readable)
 
-    def _finish_alone(self) -> None:
-        """Apply the log of a group of one, in which every vote is chosen until the group grows."""
-        membership, progress = self.membership, self.progress
+    def _finish_alone(self) -> bool:
+        """Apply the log of a group of one, in which every vote is chosen until the group grows.
+
+        Return False if damaged records may have held something that this replica still needs. It
+        may have fetched all of it before. A damaged record stays in the log until a snapshot covers
+        it.
+        """
+        membership, progress, votes = self.membership, self.progress, self.votes
+        if votes.damage and votes.promise_uncertain:
+            return False
         while progress.applied < self.values.index.end - 1 and membership.is_alone:
-            progress.certain = max(progress.certain, progress.applied + 1)
             before = progress.applied
+            if votes.damage and self.values.readable(before + 1) is None:
+                return False
+            progress.certain = max(progress.certain, before + 1)
             self._finish()
             if progress.applied == before:
                 raise Crippled(f"replica {membership.me}: slot {before + 1} is not in its log")
             if membership.history.since == progress.applied:
                 config = Item(CONFIG, encode_config(membership.config))
                 self.values.append_again(progress.applied, config)
+        if not votes.damage:
+            return True
+        return membership.is_alone and not after(progress.applied, votes.lost)
 
     def _bound(self) -> bool:
         """Return whether another node may still hold a lease from this replica.
@@ -205,7 +216,7 @@ class Recovery:
             if not self.fetching.sources():
                 raise Crippled(
                     f"replica {membership.me}: {votes.damage}, and no other replica has them",
-                    'run "oncecast log verify"',
+                    'run "oncecast log verify" to list them, and restore a backup',
                 )
         if votes.promise_uncertain:
             votes.begin_incarnation(self._new_incarnation(), votes.renewals + 1)

@@ -1,8 +1,8 @@
 """Orderly shutdown of a replica: a leader hands over before it stops.
 
-Otherwise its group would have no leader for the suspicion time. The leader hands over to the
+Otherwise the group would have no leader for the suspicion time. The leader hands over to the
 follower that has applied the most slots, and keeps voting until the next leader sends a message. If
-the link to that follower breaks, it asks another follower.
+the link to that follower breaks, the leader asks another follower.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Retirement:
     roster: Roster
     leader: Leader
     ballot: Ballot = BOTTOM  # this replica's ballot as leader
-    asked: dict[NodeId, None] = field(default_factory=dict)  # followers asked to take over
+    asked: dict[NodeId, None] = field(default_factory=dict)  # followers that were asked to lead
 
     def begin(self) -> None:
         leader, term = self.leader, self.leader.term

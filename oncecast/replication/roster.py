@@ -13,13 +13,13 @@ from oncecast.replication.state import Membership
 
 
 class Offered(NamedTuple):
-    """A node that offers to become a member. It is `lag` slots behind."""
+    """A node that offers to become a member, and is `lag` slots behind."""
 
     member: Member
     applied: int
     at: float
     lag: int = 0
-    level: int = 1  # the highest entry level that it can read
+    level: int = 1  # the highest entry level that the node can read
 
 
 TURNED_AWAY_MAX = 64  # nodes to report only once
@@ -37,11 +37,11 @@ class Roster:
         self.last_heard: dict[NodeId, float] = {}
         self.reported: dict[Member, int] = {}  # last slot that each member has applied and stored
         self.silent: dict[NodeId, None] = {}
-        self.levels: dict[Member, int] = {}  # highest level that each member reported this term
+        self.levels: dict[Member, int] = {}  # highest level that each member reported in this term
         self._turned_away: dict[NodeId, tuple[int, int]] = {}  # known and needed level, as reported
 
     def note_offer(self, member: Member, applied: int, chosen: int, level: int = 1) -> None:
-        """Record which slot a node had applied when it knew of the slots up to `chosen`."""
+        """Record that a node had applied `applied` of the slots up to `chosen`."""
         offered = Offered(member, applied, self.io.now, max(0, chosen - applied), level)
         self.offers[member.node] = offered
         if member.node == self.newcomer:
@@ -95,15 +95,8 @@ class Roster:
         return self._with_newcomer(self.newcomer)
 
     def followers(self) -> list[NodeId]:
-        """Return the nodes that get each proposal.
-
-        A sole member sends no proposals to a newcomer. It may lose its ballot in a crash and reuse
-        it for another value.
-        """
-        alone = len(self.membership.config.members) == 1
-        return self._with_newcomer(
-            self.newcomer if self.newcomer_live and not alone else NodeId("")
-        )
+        """Return the nodes that get each proposal, unless this replica is the only member."""
+        return self._with_newcomer(self.newcomer if self.newcomer_live else NodeId(""))
 
     def _with_newcomer(self, node: NodeId) -> list[NodeId]:
         others = self.membership.others()
@@ -146,7 +139,7 @@ class Roster:
         )
 
     def viable(self, config: Config) -> bool:
-        """Return whether a majority of the members of `config` is present."""
+        """Return whether a majority of the members in `config` is present."""
         return config.agreed([each for each in config.members if not self.absent(each.node)])
 
     def informed(self, left: Config) -> bool:
@@ -155,8 +148,11 @@ class Roster:
         The members need all slots decided before the current membership. Enough of them have stored
         the later slots, because a majority of the current membership has.
         """
-        since = self.membership.history.since
-        current = [each for each in left.members if self.reported.get(each, 0) >= since]
+        return self.have(left, self.membership.history.since)
+
+    def have(self, left: Config, slot: int) -> bool:
+        """Return whether a majority of the remaining members has all slots up to `slot`."""
+        current = [each for each in left.members if self.reported.get(each, 0) >= slot]
         return left.agreed([*current, self.membership.self_as_member])
 
     def reconfigured(self) -> None:

@@ -29,7 +29,7 @@ class Membership:
         self.known_level = known_level  # the highest entry level that this program can read
         self.history = Memberships()
         self.latest_in_log = NO_MEMBERS  # the last membership in the log, applied or not
-        self.adopted = 0  # the group that a node learns from before it becomes a member
+        self.adopted = 0  # the group that this node learns from before becoming a member
 
     @property
     def config(self) -> Config:
@@ -151,7 +151,7 @@ class Following:
             self._bind(suspicion)
 
     def heard_leader(self) -> None:
-        """Note a message of the leader. It binds this replica for the suspicion time."""
+        """Record a message from the leader, which binds this replica for the suspicion time."""
         self.heard, self.failed_ballots = self.io.now, 0
         if self.bound > self.options.suspicion and self.io.now >= self.bound_until:
             self._bind(self.options.suspicion)
@@ -252,7 +252,7 @@ class Fetching:
         self.io.later(self.options.resend, Behind())
 
     def _choose(self, nodes: list[NodeId]) -> NodeId:
-        """Choose the leader. A newcomer, which fetches many slots, spares it if it can.
+        """Choose the leader. A newcomer fetches many slots, so it prefers other nodes.
 
         A newcomer first asks the last node that had slots, because many others may lack them too.
         """
@@ -270,7 +270,7 @@ class Fetching:
             self.applied_when_set = self.progress.applied
 
     def progressed(self) -> None:
-        """Forget which replicas lacked the slot that has now been applied."""
+        """Forget which replicas lacked the slot that was just applied."""
         self.tried.clear()
         self.lost_by.clear()
 
@@ -280,6 +280,11 @@ class Fetching:
         if slot not in self.holes:
             self.holes[slot] = {}
             self.io.later(0.0, Behind())
+
+    def fill_first(self, needed: int, slot: int) -> None:
+        """Ask for the `needed` slot before `slot`, which cannot be filled without it."""
+        self.note_hole(needed)
+        self.holes[slot] = self.holes.pop(slot)
 
     def fill_hole(self, slot: int) -> None:
         del self.holes[slot]

@@ -2,8 +2,8 @@
 
 A replica that asks for truncated slots is offered a snapshot instead. It fetches the pieces and
 then the entries that the snapshot refers to. When its log has all of them, it continues from the
-snapshot. Meanwhile its source keeps those entries. A snapshot that no replica fetches any more is
-deleted.
+snapshot. Meanwhile its source keeps those entries. A snapshot is deleted once replicas stop
+fetching it.
 """
 
 from __future__ import annotations

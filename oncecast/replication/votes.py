@@ -1,4 +1,4 @@
-"""The promises and votes of a replica, as stored on its disk.
+"""A replica's promises and votes, as stored on its disk.
 
 Ballots only increase. The kernel sends a message only when the records it depends on are on disk.
 If records in a damaged log cannot be read, the replica does not guess their contents. The votes for
@@ -20,7 +20,7 @@ from oncecast.replication.values import Values
 
 Range = tuple[int, int]  # first and last slot, inclusive
 
-FAR = 1 << 62  # above any slot
+FAR = 1 << 62  # beyond any slot
 UNLIMITED = float("inf")
 # A replica that deliberately discards votes adds this to its count of replaced votes. A single vote
 # adds 1, so a restart that finds more damage cannot mistake the sum for its own count.

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.simulator.step import Step
+from oncecast.simulator.violation import Violation
 
 if TYPE_CHECKING:
     from oncecast.simulator.simulated import Simulation
 
-
-class Violation(AssertionError):
-    """A guarantee was broken."""
+__all__ = ["Checker", "Violation"]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Checker:
     def after(self, sim: Simulation, step: Step) -> None:
         """Check the state that this step can have changed."""

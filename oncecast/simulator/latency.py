@@ -1,4 +1,4 @@
-"""Latency distributions of the simulator."""
+"""Latency distributions for the simulator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Uniform(Value):
 
 
 class Exponential(Value):
-    """Delays as in the churn experiments of the Chord paper."""
+    """Delays as in the Chord paper's churn experiments."""
 
     mean: float
     floor: float = 0.0

@@ -65,7 +65,7 @@ RIGHT = Clock()  # shared by all nodes with a correct clock
 
 
 class SimulatedNode:
-    """A node that can crash and restart. Its disk and its clock survive."""
+    """A node that can crash and restart. The disk and clock survive."""
 
     __slots__ = (
         "_flushing",

@@ -30,7 +30,7 @@ Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
 P = TypeVar("P", bound=Protocol)
 
-BEGIN = 1_735_689_600.0  # the wall clock at the start of a run, in seconds since 1970
+BEGIN = 1_735_689_600.0  # wall clock when a run starts, in seconds since 1970
 SSD = Uniform(0.0002, 0.002)
 
 

@@ -79,7 +79,7 @@ class Weather:
         duplication: float | None = None,
         fifo: bool | None = None,
     ) -> None:
-        """Change some of the network parameters."""
+        """Change some network parameters."""
         if latency is not None:
             self.latency: Draw = latency.bind(self.rng)
             self.continuous = not isinstance(latency, Fixed)  # no two messages arrive together

@@ -1,7 +1,7 @@
 """Durable storage: a log of checksummed records, snapshots, and the disk that holds them.
 
-A failed fsync stops the node. Recovery drops a torn tail. It reports corrupt records, and reading
-one raises an error.
+A failed fsync stops the node. Recovery drops a torn tail and reports corrupt records. Reading a
+corrupt record raises an error.
 """
 
 from oncecast.errors import (

@@ -1,4 +1,4 @@
-"""Track files with unsynced changes, and whether the disk can still be trusted."""
+"""Track which files have unsynced changes, and whether the disk can still be trusted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The file system interface that a log uses, for a real or a simulated disk.
 
 Disks raise `OSError`, which the log translates. The log sets a file's size once, with `allocate`.
-So fdatasync need not write metadata, and the log notices a full disk before it writes records.
+This spares fdatasync the metadata, and reveals a full disk before any records are written.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """A directory."""
+    """A directory of files, real or simulated."""
 
     def names(self) -> list[str]: ...
 

@@ -1,4 +1,4 @@
-"""Read the files of a log after a crash, and tell a torn tail from corruption.
+"""Read a log's files after a crash, and tell a torn tail from corruption.
 
 Unsynced blocks may reach the disk in any order, so an intact block after a bad one proves nothing.
 However, each block contains the number of the last synced record when the block was built:
@@ -10,8 +10,8 @@ However, each block contains the number of the last synced record when the block
     the disk cannot read the bytes               corruption: a crash does not destroy sectors
     otherwise                                    torn tail: drop it and all later records
 
-See Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
-that mistakes corruption for a crash loses its promises. This module only reads files.
+A replica that mistakes corruption for a crash breaks its promises (Alagappan et al.,
+"Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018). This module only reads files.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _check_start(findings: Findings, scan_from: int) -> None:
 
 
 def _number_headless(segments: list[Segment]) -> None:
-    """Give a segment without a readable block the first record number of the next segment."""
+    """Infer the first record of each unreadable segment from the next segment."""
     if segments[0].serial == 1:
         segments[0].first = 1
     following = 0

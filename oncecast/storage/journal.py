@@ -22,7 +22,7 @@ from oncecast.storage.log import SEGMENT_BYTES, Log, Unsynced
 
 
 class Saved(NamedTuple):
-    """The encoded state of one protocol at record `number`."""
+    """A protocol's encoded state at record `number`."""
 
     protocol: str
     number: int
@@ -63,8 +63,8 @@ class Journal:
     def open(cls, disk: Disk, stack: Stack, *, segment_bytes: int = SEGMENT_BYTES) -> Journal:
         """Recover the log, restore the stack and return the journal.
 
-        Raise Corrupt if a record that a protocol needs is damaged, unless the stack heals and the
-        numbers of the lost records are known.
+        Raise Corrupt if a protocol needs a damaged record, unless the stack heals and the lost
+        record numbers are known.
         """
         snapshots = restore_snapshots(disk, stack)
         behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
@@ -110,7 +110,7 @@ class Journal:
         return bool(self.log.pending_bytes or self._taken)
 
     def take(self, effect: Append | Snapshot | Trim) -> None:
-        """Add one of the stack's effects to the next flush."""
+        """Add an effect from the stack to the next flush."""
         if isinstance(effect, Append):
             here = self.log.append(self._encode(effect.record))
             assert here == effect.number, f"the log gave record {effect.number} the number {here}"

@@ -34,7 +34,7 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
 _OWN_BLOCK = 16 * 1024  # records of this size or larger get their own block, without a copy
-_SLACK = 3 * store.HEADER_BYTES + 4  # headers of the open group, of the record and of a marker
+_SLACK = 3 * store.HEADER_BYTES + 4  # headers for the open group, the record and a marker
 _OPENED = 8  # cached blocks of small records
 _WARM = 16  # sealed segments whose file and index stay open for reading
 
@@ -47,7 +47,7 @@ class Log:
         self._segment_bytes = segment_bytes
         self._segments = recovered.segments
         self._spare = recovered.spare
-        self._spare_ready = recovered.spare is not None  # whether it has its final name
+        self._spare_ready = recovered.spare is not None  # whether the spare has its final name
         self.full: DiskFull | None = None  # why no spare segment could be allocated
         self._group: list[bytes] = []  # small records for the next block
         self._group_bytes = 0
@@ -291,7 +291,7 @@ class Log:
                     number += 1
 
     def _find(self, number: int) -> tuple[Segment, int]:
-        """Return the segment that holds a record, and the first record number after that segment.
+        """Return the segment that holds a record, and the next segment's first record number.
 
         Raise NoSuchRecord if the log has no such record.
         """

@@ -1,4 +1,4 @@
-"""Snapshots: the state of a protocol at a record number, saved atomically.
+"""Snapshots: a protocol's state at a record number, saved atomically.
 
 A snapshot is written to a temporary file of checksummed blocks, synced and renamed to
 `<name>-<number>.snap`. Older snapshots are removed only after the directory is synced, so a

@@ -10,7 +10,7 @@
     32 synced         8   last record known to be on disk when this block was built
     40 body               one record: its bytes; several: their lengths (4 each), then their bytes
 
-Small records share a block, so that opening a log costs one checksum per block. A large record has
+Small records share a block, so that opening a log costs one checksum per block. A large record gets
 its own block and is never copied. All numbers are little-endian.
 """
 
@@ -29,7 +29,7 @@ from oncecast.storage.disk import File
 MAGIC = b"\x8aocL"
 HEADER = struct.Struct("<4sIIIIIQQ")
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 128 * 1024  # maximum block of small records; a flipped bit loses only one block
+BLOCK_BYTES = 128 * 1024  # maximum for a block of small records; a flipped bit loses only one block
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
@@ -68,7 +68,7 @@ class Gap(NamedTuple):
 
 
 def seed_of(serial: int) -> int:
-    """Return a checksum seed that differs for each file; `serial` is the file number."""
+    """Return a checksum seed unique to each file; `serial` is the file number."""
     return serial * 0x9E3779B1 & _MASK
 
 

@@ -41,10 +41,7 @@ class Dice(Random):
 def chord_at(
     at: int, successors: tuple[int, ...], predecessor: int | None = None, **options: Any
 ) -> Chord:
-    """Return a started node on a ring.
-
-    Its successor list holds up to `successors_max` positions.
-    """
+    """Return a started ring member with at most `successors_max` successors."""
     member = member_at(at, successors, predecessor, options.pop("successors_max", 3))
     member.settled = member.recognized = options.pop("settled", True)
     chord = Chord(p(at).node, Dice(1), members=(member,), **{"links": False} | options)

@@ -119,7 +119,7 @@ def test_successor_list_ends_before_it_wraps_around_the_ring() -> None:
 # -- rectify --
 
 
-def test_nearer_predecessor_is_adopted_and_told_about_the_old_one() -> None:
+def test_nearer_predecessor_is_adopted_and_learns_about_the_old_one() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
     assert chord.drain() == [
@@ -155,7 +155,7 @@ def test_joining_node_copies_its_predecessors_successor_list() -> None:
     chord.receive(contact, Near(2, before, (head, after)))
     effects = called(chord.drain())
     assert effects[:2] == [
-        Emit(RangeChanged(at, None)),  # until its successor knows it
+        Emit(RangeChanged(at, None)),  # it owns no keys until its successor knows it
         Send(head.node, Probe(head.id, 3)),
     ]
     assert only(chord).successors == (head, after)
@@ -259,7 +259,7 @@ def test_unsure_owner_is_asked_again_after_growing_delays() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.request(FindRoot(k(0x15)))
     waits = []
-    for _ in range(1100):  # the delay stays bounded
+    for _ in range(1100):  # the delay must stay bounded
         call = max(chord.status.calls)  # the owner is asked last
         chord.receive(p(0x20).node, Unsure(call))
         waits += [each.delay for each in chord.drain() if isinstance(each, Later)][-1:]
@@ -291,7 +291,7 @@ def test_member_without_a_predecessor_answers_with_a_hint_after_a_while() -> Non
         Send(NodeId("x"), Hopped(2)),
         Emit(Routed(k(0x09), b"x", NodeId("x"), root=False, hint=True)),
     ]
-    # This does not apply to keys before the predecessor that the caller names.
+    # It gives no hint for keys before the predecessor that the caller names.
     chord.receive(NodeId("x"), Confirm(k(0x07), k(0x10), 3, (), k(0x08)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(3))]
 
@@ -392,7 +392,7 @@ def test_member_names_an_owner_from_its_successor_list_except_to_a_joining_node(
     ]
 
 
-def test_looking_up_an_own_key_sends_no_messages() -> None:
+def test_member_looks_up_its_own_key_without_messages() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.request(FindRoot(k(0x09)))
     assert chord.drain() == [Emit(RootFound(k(0x09), p(0x10).node, 0, 0))]

@@ -18,7 +18,7 @@ from oncecast.lab.scenarios.chord_cut import CHORD_CUT
 from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
 from tests.dht import test_chord
-from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
+from tests.mutants import Detector, Mutant, Plant, assert_detected, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -110,7 +110,7 @@ def low_without_successor(self: Member) -> Key | None:
     return self.predecessor.id if self.settled else None
 
 
-def unit(test: Callable[[], None]) -> Story:
+def unit(test: Callable[[], None]) -> Detector:
     return lambda seed: test()
 
 
@@ -183,4 +183,4 @@ MUTANTS += [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_chord_mutant_is_detected(mutant: Mutant) -> None:
     """NET-4"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

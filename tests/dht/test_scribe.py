@@ -55,7 +55,7 @@ def enlist(child: NodeId, at: Key = FARTHER, *, root: bool = False) -> Routed:
 
 
 def forwarder(**options: Any) -> Scribe:
-    """Return a node with parent A and child B that is not itself a member of the topic."""
+    """Return a node with parent A and child B. The node is not a member of the topic."""
     scribe = make(**options)
     scribe.observe(enlist(B))
     scribe.receive(A, Adopted(T))
@@ -158,7 +158,7 @@ def test_publications_from_a_restarted_node_are_not_dropped_as_duplicates() -> N
 
 
 def test_message_routed_by_a_hint_does_not_make_a_node_the_root() -> None:
-    """NET-5: it may not own the key. The child asks again, until a node is certain."""
+    """NET-5: the node may not own the key. The child asks again, until a node is certain."""
     hint = Routed(KEY, encode(Enlist(T, C, NEARER)), C, root=False, hint=True)
     scribe = make()
     scribe.observe(hint)

@@ -9,7 +9,7 @@ from oncecast.dht.scribe import Scribe
 from oncecast.lab.scenarios.scenario import run
 from oncecast.lab.scenarios.scribe import SCRIBE
 from tests.dht import test_scribe
-from tests.mutants import Mutant, Plant, must_be_noticed, replaced
+from tests.mutants import Mutant, Plant, assert_detected, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -76,4 +76,4 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """NET-5"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

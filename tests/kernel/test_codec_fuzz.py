@@ -159,5 +159,5 @@ def test_damaged_frames_give_values_or_protocol_errors(seed: int) -> None:
             framer = Framer(buffers)
             framer.greeted = True
             framer.trust(rng.choice((4096, 64 * 1024 * 1024)))
-    # All kinds of damage must occur: frames that all fail at once would test little.
+    # Every outcome must occur: if all frames failed immediately, the test would prove little.
     assert min(outcomes.values()) > FRAMES // 50, outcomes

@@ -1,4 +1,4 @@
-"""The cost of decoding a message from an untrusted sender is bounded in advance."""
+"""The cost of decoding an untrusted message is limited before it is decoded."""
 
 from __future__ import annotations
 

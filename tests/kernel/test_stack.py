@@ -112,7 +112,7 @@ def make() -> tuple[Stack, Wire, Notebook]:
     return Stack([wire, notebook]), wire, notebook
 
 
-def test_request_and_event_pass_layers_within_one_step() -> None:
+def test_request_and_event_cross_layers_in_one_step() -> None:
     stack, _, notebook = make()
     outputs = stack.receive(1.0, B, Ping("hello"))
     assert outputs == [Append(Noted("hello"), 1), Send(B, Ping("noted hello"), after=1)]
@@ -285,7 +285,7 @@ def test_self_resetting_timer_keeps_firing() -> None:
     assert alarmed.stack.wake(9.0, Wake(9.0, Patience())) == [Wake(13.0, Patience())]
 
 
-def test_timer_set_and_cancelled_in_its_own_step_does_not_fire() -> None:
+def test_timer_cancelled_in_the_step_that_set_it_does_not_fire() -> None:
     alarmed = Alarmed()
     alarmed.set(1.0, 4.0)
     wire = alarmed.wire

@@ -36,8 +36,8 @@ from oncecast.overlay.messages import (
 )
 
 ME, A, B, C, D, E, CONTACT = map(NodeId, ("me", "a", "b", "c", "d", "e", "contact"))
-INCARNATION = 7  # of this node
-THEIRS = 1  # of each peer
+INCARNATION = 7  # for this node
+THEIRS = 1  # for every peer
 
 
 class FixedDice(Random):
@@ -47,7 +47,7 @@ class FixedDice(Random):
         return 1.0
 
     def random(self) -> float:
-        return 1.0  # no trade
+        return 1.0  # so the view never trades a neighbour
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -81,7 +81,7 @@ def received(view: HyParView, sender: NodeId, message: Value) -> list[Effect]:
 
 
 def lose_link(view: HyParView, peer: NodeId) -> list[Effect]:
-    del view.watched[peer]  # as the stack does
+    del view.watched[peer]  # the stack does the same
     view.down(peer)
     return view.drain()
 
@@ -371,7 +371,7 @@ def test_shuffle_is_passed_on_until_its_last_step() -> None:
 
 def test_shuffle_sample_first_replaces_the_peers_sent_in_exchange() -> None:
     view = started(active=[A, B, C], passive=[D, E], passive_max=2, shuffle_passive=1)
-    view.timeout(Cycle())  # offers D
+    view.timeout(Cycle())  # the shuffle offers D
     view.drain()
     assert received(view, A, ShuffleReply((ME, A, NodeId("new")))) == []
     assert list(view.passive) == [E, "new"]

@@ -9,7 +9,7 @@ import pytest
 from oncecast.lab.scenarios.hyparview import HYPARVIEW
 from oncecast.lab.scenarios.scenario import run
 from oncecast.overlay.hyparview import HyParView
-from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.mutants import Mutant, assert_detected, replaced
 from tests.overlay import test_hyparview as effects
 
 pytestmark = pytest.mark.mutants
@@ -21,11 +21,11 @@ def storm(seed: int) -> None:
 
 
 def effect(test: Callable[[], None]) -> Callable[[int], None]:
-    def story(seed: int) -> None:
+    def detector(seed: int) -> None:
         test()
 
-    story.__name__ = test.__name__
-    return story
+    detector.__name__ = test.__name__
+    return detector
 
 
 def storming(rule: str, name: str, text: str, replacement: str = "pass") -> Mutant:
@@ -120,4 +120,4 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """NET-2"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

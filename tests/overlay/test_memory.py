@@ -39,7 +39,7 @@ def test_add_all_to_adds_all_numbers_up_to_a_limit(added: set[int], upto: int) -
 
 
 @given(st.sets(number), st.sets(number))
-def test_lacks_of_tells_whether_the_other_side_has_more_numbers(
+def test_lacks_of_shows_whether_the_other_side_has_more_numbers(
     ours: set[int], theirs: set[int]
 ) -> None:
     mine, other = Numbers(), Numbers()

@@ -29,7 +29,7 @@ def started() -> Mesh:
 
 
 def lose_link(mesh: Mesh, peer: NodeId) -> list[Effect]:
-    del mesh.watched[peer]  # as the stack does
+    del mesh.watched[peer]  # the stack does the same
     mesh.down(peer)
     return mesh.drain()
 

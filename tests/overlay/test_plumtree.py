@@ -213,7 +213,7 @@ def test_slightly_shorter_link_does_not_replace_a_link() -> None:
 
 
 def test_sender_stays_eager_if_its_own_announcement_was_nearer() -> None:
-    """It may have restarted in between, and received the payload over more hops."""
+    """The sender may have restarted since, and received the payload over more hops."""
     tree = make(lazy=(B,), threshold=3)
     tree.receive(B, ihave(M1, 1))
     tree.drain()

@@ -66,7 +66,7 @@ def make(*, far: tuple[int, ...] = (), **options: Any) -> Recovery:
 
 
 def let_settle(recovery: Recovery) -> None:
-    """Run two rounds, after which a message is no longer fresh."""
+    """Run two rounds, so that Plumtree no longer spreads the messages."""
     recovery.timeout(Round())
     recovery.timeout(Round())
     recovery.drain()

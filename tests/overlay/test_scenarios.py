@@ -77,7 +77,7 @@ def everything(sim: Simulation, node: NodeId) -> list[Holding]:
 
 
 def publish_every(sim: Simulation, seconds: float, *, start: float, end: float) -> None:
-    """Let each node publish in turn, unless it is down."""
+    """Let the nodes that are up publish in turn."""
     for index in range(int((end - start) / seconds)):
         ask = partial(sim.ask, NODES[index % len(NODES)], Publish(b"%d" % index))
         sim.call(start + index * seconds, ask)
@@ -87,8 +87,8 @@ def part(sim: Simulation, some: list[NodeId]) -> None:
     sim.partition(some)
 
 
-def check_all_hold_all(sim: Simulation, audience: Audience) -> None:
-    """Check that each node holds each delivered message, and no unpublished one."""
+def check_no_messages_are_missing(sim: Simulation, audience: Audience) -> None:
+    """Check that every node has every delivered message, and no unpublished messages."""
     for node in NODES:
         held = recovery(sim, node).held
         assert held == recovery(sim, NODES[0]).held, f"{node} differs from {NODES[0]}"
@@ -109,7 +109,7 @@ def test_crashes_and_partitions_neither_lose_nor_repeat_messages(seed: int) -> N
     sim.call(7.0, partial(sim.bounce, NODES[4], away=0.1))
     sim.call(9.0, sim.repair)
     sim.run(until=30.0)
-    check_all_hold_all(sim, audience)
+    check_no_messages_are_missing(sim, audience)
     assert len(recovery(sim, NODES[0]).held) > 200
 
 
@@ -123,7 +123,7 @@ def test_delivered_messages_survive_if_all_nodes_crash(seed: int) -> None:
         bounce = partial(sim.bounce, sim.rng.choice(NODES), away=0.2)
         sim.call(1.0 + half * 0.5 + sim.rng.random() * 0.2, bounce)
     sim.run(until=30.0)
-    check_all_hold_all(sim, audience)
+    check_no_messages_are_missing(sim, audience)
 
 
 def test_paused_node_catches_up_after_it_resumes() -> None:
@@ -134,11 +134,11 @@ def test_paused_node_catches_up_after_it_resumes() -> None:
     sim.call(3.0, partial(sim.pause, NODES[2]))
     sim.call(15.0, partial(sim.resume, NODES[2]))
     sim.run(until=30.0)
-    check_all_hold_all(sim, audience)
+    check_no_messages_are_missing(sim, audience)
     assert len(audience.heard[NODES[2]]) == len(audience.payloads)
 
 
-def until_told(sim: Simulation, node: NodeId) -> None:
+def run_until_delivered(sim: Simulation, node: NodeId) -> None:
     """Run until the application on `node` has received all messages on its disk.
 
     A crash before that would lose a Delivered or a Lost event: both are emitted at most once.
@@ -149,7 +149,7 @@ def until_told(sim: Simulation, node: NodeId) -> None:
 
 @pytest.mark.parametrize(
     "seed", [*range(3), 38]
-)  # 38: the node gives up just before its second crash
+)  # at seed 38, the node gives up just before its second crash
 def test_node_offline_for_too_long_reports_each_loss_once_and_continues(seed: int) -> None:
     """NET-3"""
     audience, away = Audience(), NODES[3]
@@ -157,7 +157,7 @@ def test_node_offline_for_too_long_reports_each_loss_once_and_continues(seed: in
     publish_every(sim, 0.05, start=1.0, end=21.0)
     for crash, restart in ((5.0, 11.0), (22.0, 23.0)):
         sim.run(until=crash)
-        until_told(sim, away)
+        run_until_delivered(sim, away)
         sim.crash(away)
         sim.run(until=restart)
         sim.restart(away)

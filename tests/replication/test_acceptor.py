@@ -113,7 +113,7 @@ def test_repeated_prepare_is_answered_again_but_not_stored_again() -> None:
     ]
 
 
-def test_promise_reports_votes_from_the_requested_slot_on() -> None:
+def test_promise_reports_votes_at_and_after_the_requested_slot() -> None:
     group = started()
     items = (command(b"one"), command(b"two"))
     hear(group, A, Accept(ballot(1), 1, items, 0))
@@ -247,7 +247,7 @@ def test_follower_promises_a_higher_ballot_to_its_own_leader_at_any_time() -> No
 def test_lease_granted_to_a_leader_survives_a_restart() -> None:
     group = started()
     group.now = 0.0
-    group.state.following.heard = 0.0  # the value that `start` sets
+    group.state.following.heard = 0.0  # the initial value that `start` sets
     assert hear(group, C, Prepare(ballot(1, C), 1)) == []
 
 

@@ -54,7 +54,7 @@ def test_unreadable_sector_is_repaired_like_a_flipped_bit(restarts: bool) -> Non
 
 @pytest.mark.parametrize("pause", [0.3, 0.004])
 def test_different_damage_on_each_replica_is_repaired(pause: float) -> None:
-    """With a short pause, many entries are in flight, and none says which others are chosen."""
+    """With a short pause, many entries are in flight, and none of them marks another as chosen."""
     quiet = Quiet()
     slots = quiet.put(*(b"%d" % index for index in range(19)), pause=pause)
     for node, slot in zip(NODES, slots[8:14:2], strict=True):

@@ -155,7 +155,8 @@ def test_candidate_sends_no_beats_and_has_no_lease() -> None:
 
 
 def test_replica_without_a_leader_canvasses_before_it_becomes_a_candidate() -> None:
-    """REP-5: it may be cut off itself, and a higher ballot would depose a working leader."""
+    """REP-5: the replica itself may be cut off, and a higher ballot would depose a working
+    leader."""
     group = started(A)
     group.timeout(Silence())
     effects = group.drain()
@@ -167,7 +168,7 @@ def test_replica_without_a_leader_canvasses_before_it_becomes_a_candidate() -> N
 
 
 def test_replica_names_no_leader_while_it_suspects_its_leader() -> None:
-    """It must not redirect clients to a leader that is gone."""
+    """The replica must not redirect clients to a leader that is gone."""
     group = started(B)
     assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 7.5)))
     group.now += 2 * group.options.suspicion
@@ -291,7 +292,7 @@ def test_candidate_sends_prepares_after_its_own_promise_is_on_disk() -> None:
         Later(RESEND, Unanswered()),
     ]
     assert group.leader.seen == ballot(4, B)
-    assert hear(group, A, Consent(1)) == []  # it is already a candidate
+    assert hear(group, A, Consent(1)) == []  # the replica is already a candidate
 
 
 def test_promise_for_another_ballot_or_a_later_first_slot_does_not_count() -> None:

@@ -28,7 +28,7 @@ ME, OTHER, THIRD = NodeId("me"), NodeId("other"), NodeId("third")
 
 
 class NoState:
-    """A state machine that ignores its inputs."""
+    """A state machine that ignores all inputs."""
 
     def install(self, slot: int, state: tuple[bytes, ...]) -> None: ...
     def learn(self, slot: int, value: bytes) -> None: ...
@@ -77,7 +77,7 @@ def test_lone_replica_may_change_its_address_when_it_restarts() -> None:
 
 
 def test_lone_node_leads_at_once_at_its_third_address() -> None:
-    """SVC-10: its last promise names its second address, and its membership names the first."""
+    """SVC-10: the last promise names the second address, and the membership names the first."""
     moved = replica(THIRD)
     moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
     moved.restore(Promised(Ballot(2, OTHER), Vouch(0, 0, 0)))
@@ -150,7 +150,7 @@ def test_new_member_is_not_suspected_because_of_silence_before_it_joined() -> No
 
 
 def test_replica_that_joined_is_a_member_after_a_restart() -> None:
-    """REP-4: its Born record has an empty membership, which is not NO_MEMBERS once decoded."""
+    """REP-4: the Born record has an empty membership, which is not NO_MEMBERS once decoded."""
     made = replica(OTHER, contacts=(ME,))
     born = msgspec.msgpack.decode(msgspec.msgpack.encode(Born(7, NO_MEMBERS)), type=Born)
     made.restore(born)

@@ -12,9 +12,9 @@ Step = tuple[str, int]
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("next"), st.integers(1, 6)),  # the next slots in order
-        st.tuples(st.just("put"), st.integers(1, 40)),  # any slot
-        st.tuples(st.just("skip"), st.integers(1, 3)),  # records of other kinds
+        st.tuples(st.just("next"), st.integers(1, 6)),  # put the next slots in order
+        st.tuples(st.just("put"), st.integers(1, 40)),  # put any slot
+        st.tuples(st.just("skip"), st.integers(1, 3)),  # skip records of other kinds
         st.tuples(st.just("trim"), st.integers(1, 40)),
         st.tuples(st.just("cut"), st.integers(1, 40)),
         st.tuples(st.just("reload"), st.just(0)),
@@ -60,7 +60,7 @@ def test_index_returns_the_last_record_for_each_slot(steps: list[Step]) -> None:
 
 @given(steps, st.integers(1, 45))
 def test_lowest_record_is_not_above_any_needed_record(steps: list[Step], slot: int) -> None:
-    """It may be lower: a replaced record stays in its run until the run is trimmed."""
+    """The lowest record may be lower, because a replaced record stays until its run is trimmed."""
     index, table = play(SlotIndex(), steps)
     needed = [record for at, record in table.items() if at >= slot]
     lowest = index.lowest(slot)

@@ -221,7 +221,7 @@ def test_replica_that_does_not_lead_proposes_nothing() -> None:
     assert expire(group, Flush()) == []
     group.leader.stand()
     group.drain()
-    group.request(Propose(1, b"x"))  # it is only a candidate
+    group.request(Propose(1, b"x"))  # the replica is only a candidate
     assert group.drain() == []
 
 
@@ -380,7 +380,7 @@ def test_resent_accept_ends_before_a_value_that_cannot_be_read() -> None:
 
 
 def test_leader_steps_down_if_it_cannot_read_its_value_in_flight() -> None:
-    """REP-1: it could not send the value again, so the group would never complete the slot."""
+    """REP-1: the leader could not resend the value, so the group would never complete the slot."""
     group = proposing(b"a")
     sync(group)
     group.state.values.items.clear()
@@ -600,7 +600,7 @@ def test_elected_leader_steps_down_if_it_gets_no_answers_for_old_slots() -> None
     """Otherwise its followers would wait for a leader that can decide nothing."""
     group = started(A)
     group.leader.stand()
-    group.now += 10 * group.options.suspicion  # it was far behind
+    group.now += 10 * group.options.suspicion  # the new leader was far behind
     begun = Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), command(b"old")),), ())
     hear(group, A, Promise(ballot(1), 1, 1, 0, (), ()))
     hear(group, B, begun)
@@ -734,7 +734,7 @@ def test_lease_needs_a_majority_and_starts_when_the_beat_was_sent() -> None:
 def test_answers_for_another_ballot_or_incarnation_do_not_extend_the_lease() -> None:
     group = leading()
     hear(group, B, Heard(ballot(2), 100.0, 1, 0, SUSPICION))
-    hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # another incarnation
+    hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # B answers as another incarnation
     assert not group.leads(group.now)
     assert started().leader.lease_ends() == 0.0
 

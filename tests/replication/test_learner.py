@@ -283,6 +283,19 @@ def test_slot_with_unknown_membership_is_not_recovered(
         assert not records(hear(group, node, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
 
 
+def test_later_unreadable_slot_is_recovered_first() -> None:
+    """REP-1: it may have changed the membership."""
+    group = after_a_snapshot(command(b"two"), damaged=(2, 3))
+    one, two = (Vote(slot, ballot(3), command(value)) for slot, value in ((1, b"one"), (2, b"two")))
+    for node, vote in ((A, one), (C, None)):
+        assert not records(hear(group, node, Recalled(1, 1, vote)))
+    group.timeout(Behind())
+    assert [message for _, message in sends(group.drain())] == [Want(2, 2), Want(1, 1)]
+    assert not records(hear(group, A, Recalled(2, 1, two)))
+    assert records(hear(group, C, Recalled(2, 1, None))) == [Learned(2, 0, b"two")]
+    assert records(hear(group, C, Recalled(1, 1, None))) == [Learned(1, 0, b"one")]
+
+
 def test_slot_is_recovered_after_one_membership_change() -> None:
     """REP-1: a majority of the next membership overlaps every majority of the previous one."""
     group = after_a_snapshot(Item(CONFIG, encode_config(FOUR)))
@@ -318,7 +331,7 @@ def test_recall_is_answered_with_the_vote_or_with_lacking() -> None:
 def test_lost_vote_for_a_chosen_slot_is_not_reported_as_no_vote() -> None:
     group = restored(Entry(1, ballot(1), 0, b"one", 0, vouch(1)))
     group._records.last = 3
-    group.damaged(3, 3)  # its vote for slot 2
+    group.damaged(3, 3)  # this record holds its vote for slot 2
     group._records.last = 4
     group.restore(Entry(3, ballot(1), 0, b"three", 2, vouch(3)))
     group.start()
@@ -339,7 +352,7 @@ def test_entry_that_all_members_have_lost_raises_an_error() -> None:
     hear(group, A, Lacking(1, True))
     with pytest.raises(Missing):
         group.entry(1)
-    hear(group, C, Lacking(1, False))  # C is only behind
+    hear(group, C, Lacking(1, False))  # C is merely behind
     with pytest.raises(Missing):
         group.entry(1)
     hear(group, C, Lacking(1, True))

@@ -59,7 +59,7 @@ def behind(group: Paxos) -> list[object]:
 # -- votes --
 
 
-def test_votes_count_only_for_open_slots_within_reach() -> None:
+def test_votes_count_only_for_unapplied_slots_within_ahead_slots() -> None:
     group = started(options=TWO_SLOTS)
     hear(group, A, Chosen(1, (X,)))
     hear(group, A, Accepted(ballot(1), 1, 9999, 1))

@@ -234,7 +234,7 @@ def test_membership_change_keeps_the_level() -> None:
 
 
 def test_membership_from_an_older_version_has_the_first_level() -> None:
-    """Its encoding has no field for the level."""
+    """The old encoding has no field for the level."""
     fields = encode_config(THREE)
     old = bytes([fields[0] - 1]) + fields[1:-1]
     assert decode_config(old) == THREE

@@ -62,7 +62,7 @@ def later_entry(slot: int, applied: int, replaced: int = 0) -> Entry:
 
 
 def test_value_from_an_earlier_incarnation_does_not_replace_a_lost_chosen_value() -> None:
-    """Both the vote that replaced it and the record of the chosen value are lost."""
+    """Both the vote that replaced the value and the record of the chosen value are lost."""
     before = damage(restored(entry(1), entry(2, data=b"old", applied=1)), NewIncarnation(42))
     group = damage(before, later_entry(3, applied=2))
     group.start()
@@ -138,6 +138,14 @@ def test_installed_snapshot_is_kept_even_if_its_record_is_lost() -> None:
     assert promise_of(group).known == 5
 
 
+def test_snapshot_of_fewer_slots_makes_no_skipped_vote_count() -> None:
+    """A crash before the first snapshot was on disk led to the second one."""
+    log = [entry(2, data=b"never chosen"), Skipped(2), Skipped(1), Learned(1, 0, b"1")]
+    group = restored(*log)
+    group.start()
+    assert applied_values(group) == [(1, b"1")]
+
+
 @pytest.mark.parametrize("lost", [Learned(1, 0, b"new"), Skipped(1)])
 def test_record_lost_between_two_restarts_makes_votes_doubtful(
     lost: Learned | Skipped,
@@ -167,7 +175,7 @@ def behind_a_hole(options: GroupOptions = SMALL) -> Paxos:
 
 
 def test_older_leader_does_not_replace_a_learned_value() -> None:
-    """REP-2: it was chosen with a ballot that this replica has not seen."""
+    """REP-2: the value was chosen with a ballot that this replica has not seen."""
     group = behind_a_hole()
     effects = hear(group, A, Accept(ballot(1), 1, (command(b"1"), command(b"other")), 0))
     assert [each.slot for each in records(effects) if isinstance(each, Entry)] == [1]
@@ -194,7 +202,7 @@ def test_older_leader_does_not_fill_an_unreadable_chosen_slot() -> None:
 
 
 def test_promise_reports_learned_values_with_the_highest_ballot() -> None:
-    """Its vote may be in a record that a restart no longer reads."""
+    """The vote may be in a record that a restart no longer reads."""
     group = behind_a_hole()
     (promise,) = [
         message

@@ -68,6 +68,7 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
     """Accept all proposals as B or as these nodes; return their memberships or kinds."""
     found: list[Config | int] = []
     group.reconfiguration.look()
+    report(group, *(nodes or (B,)))
     while group.leader.term is not None and group.leader.term.in_flight:
         slot = group.leader.term.in_flight[0][0]
         kind, data = group.state.values.item(slot)
@@ -81,9 +82,18 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
                     Accepted(group.leader.term.ballot, slot, slot, member.incarnation),
                 )
         group.reconfiguration.look()
+        report(group, *(nodes or (B,)))
         if group.applied < slot:
             break  # these nodes are not a majority
     return found
+
+
+def report(group: Paxos, *nodes: NodeId) -> None:
+    """Answer the Beat of a leader that waits before it removes a member."""
+    for node, incarnation in group.state.membership.config.members:
+        term = group.leader.term
+        if node in nodes and term is not None and term.removing > group.applied:
+            hear(group, node, Heard(term.ballot, group.now, incarnation, group.applied, 2.0))
 
 
 def queued(group: Paxos) -> list[Item]:
@@ -182,10 +192,10 @@ def test_newcomer_is_added_beside_a_silent_member_only_after_it_answers_the_lead
     assert decide(group) == []
     assert group.state.roster.audience() == [B, C, D]
     alive(group, D, incarnation=8)
-    assert decide(group) == []  # another incarnation
+    assert decide(group) == []  # the answer is from another incarnation
     assert group.leader.term is not None
     group.leader.term.ends[Member(D, 9)] = group.now
-    assert decide(group) == []  # too long ago
+    assert decide(group) == []  # the answer was too long ago
     alive(group, D, incarnation=9)
     assert decide(group) == [NOOP, FOUR]
 
@@ -293,7 +303,7 @@ def test_new_incarnation_replaces_a_member_once_the_old_incarnation_is_silent() 
 
 
 def test_member_with_a_lost_disk_is_removed_before_a_silent_member() -> None:
-    """It will never vote again, so its removal does not weaken the group."""
+    """The lost disk will never vote again, so the removal does not weaken the group."""
     group = leading(config=Config(1, FIVE.members, 4))
     alive(group, B, C, D, E)
     passes(group, 1, B, C, D)

@@ -37,6 +37,7 @@ from tests.replication.replicas import (
     C,
     D,
     E,
+    accepted_slots,
     ballot,
     command,
     events,
@@ -56,6 +57,7 @@ from tests.replication.test_membership import (
     outsider,
     queued,
     replacing,
+    report,
 )
 
 NO_NODE = NodeId("")
@@ -173,7 +175,7 @@ def test_leader_keeps_a_bounded_number_of_offers() -> None:
 
 
 def test_leader_forgets_non_members_without_a_kept_offer() -> None:
-    """A leader keeps the last message times of members and of nodes whose offers it keeps."""
+    """A leader keeps the last message times of members, and of nodes with a kept offer."""
     group = leading()
     alive(group, B, C)
     for at in range(1000):
@@ -329,7 +331,9 @@ def test_newcomer_within_2048_slots_gets_proposals(lag: int, live: bool) -> None
 def test_lone_leader_sends_a_newcomer_beats_but_no_proposals() -> None:
     group = leading(config=Config(1, (Member(A, 1),), 3))
     group.state.roster.newcomer, group.state.roster.newcomer_live = D, True
-    assert (group.state.roster.followers(), group.state.roster.audience()) == ([], [D])
+    group.request(Propose(1, b"x"))
+    assert accepted_slots(group.drain(), to=D) == []
+    assert group.state.roster.audience() == [D]
 
 
 def test_newcomer_lag_is_measured_from_the_beat_it_answers() -> None:
@@ -392,8 +396,8 @@ def test_member_is_removed_only_if_most_other_members_have_the_last_membership()
     left = FOUR.removed(C)
     assert group.state.membership.history.since == 1
     assert not group.state.roster.informed(left)
-    group.state.roster.reported[Member(B, 2)] = 9  # another incarnation
-    group.state.roster.reported[Member(C, 1)] = 9  # it is removed
+    group.state.roster.reported[Member(B, 2)] = 9  # B reports as another incarnation
+    group.state.roster.reported[Member(C, 1)] = 9  # C is the member to remove
     group.state.roster.reported[Member(B, 1)] = 0
     assert not group.state.roster.informed(left)
     group.state.roster.reported[Member(B, 1)] = 1
@@ -501,7 +505,7 @@ def test_slots_decided_with_other_ballots_do_not_prove_the_membership() -> None:
     hear(group, C, Accepted(ballot(0, C), 2, 2, 1))
     hear(group, B, Chosen(2, (command(b"x"),)))
     assert proven(group) == 0
-    hear(group, B, Accepted(ballot(1), 3, 3, 1))  # one vote, not a majority
+    hear(group, B, Accepted(ballot(1), 3, 3, 1))  # one vote is not a majority
     hear(group, B, Chosen(3, (command(b"x"),)))
     assert proven(group) == 0
     group.request(Propose(1, b"x"))
@@ -637,6 +641,7 @@ def test_removed_leader_steps_down_and_offers_itself() -> None:
     group.request(Change(remove=A))
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    report(group, B, C)
     sync(group)
     effects = hear(group, B, Accepted(ballot(1), 2, 2, 1))
     assert group.leader.term is None
@@ -645,6 +650,117 @@ def test_removed_leader_steps_down_and_offers_itself() -> None:
     assert released == [B, C]
     assert Later(OPTIONS.heartbeat, OfferDue()) in effects
     assert Later(0.0, BeatDue()) not in effects
+
+
+def removing_itself(config: Config = TWO) -> Paxos:
+    """Return a leader that waits before it removes itself. It has decided slot 1."""
+    group = leading(config=config)
+    alive(group, *group.state.membership.others())
+    group.request(Change(remove=A))
+    sync(group)
+    effects = hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert Later(0.0, BeatDue()) in effects
+    assert not [each for _, each in sends(effects) if isinstance(each, Accept)]
+    return group
+
+
+def test_leader_leaves_a_group_of_two_only_once_the_other_replica_has_every_slot() -> None:
+    """REP-2: the disk of that replica may have lost a slot after its vote was counted."""
+    group = removing_itself()
+    group.request(Propose(7, b"x"))
+    early = hear(group, B, Heard(ballot(1), group.now, 1, 0, SUSPICION))
+    assert sends(early) == []
+    left = Item(CONFIG, encode_config(TWO.removed(A)))
+    effects = hear(group, B, Heard(ballot(1), group.now, 1, 1, SUSPICION))
+    assert [each for _, each in sends(effects) if isinstance(each, Accept)] == [
+        Accept(ballot(1), 2, (left,), 1)
+    ]
+
+
+def test_next_leader_completes_a_removal_only_once_the_last_replica_has_every_slot() -> None:
+    """REP-2: an earlier leader proposed the removal."""
+    group = started(A, TWO)
+    group.leader.stand()
+    group.drain()
+    left = Item(CONFIG, encode_config(TWO.removed(A)))
+    votes = (Vote(1, ballot(1, B), X), Vote(2, ballot(1, B), left))
+    promise(group, A)
+    assert group.leader.term is not None
+    own = group.leader.term.ballot
+    hear(group, B, Promise(own, 1, 1, 0, votes, ()))
+    sync(group)
+    effects = hear(group, B, Accepted(own, 1, 1, 1))
+    assert Later(0.0, BeatDue()) in effects
+    assert not [each for _, each in sends(effects) if isinstance(each, Accept)]
+    effects = hear(group, B, Heard(own, group.now, 1, 1, SUSPICION))
+    assert [each for _, each in sends(effects) if isinstance(each, Accept)] == [
+        Accept(own, 2, (left,), 1)
+    ]
+
+
+def test_removal_that_waits_is_withdrawn_if_a_remaining_member_fails() -> None:
+    """REP-2: commands would wait behind it."""
+    group = removing_itself(THREE)
+    group.request(Propose(7, b"x"))
+    assert [item.kind for item in queued(group)] == [CONFIG, X.kind]
+    group.now += SUSPICION + 0.1
+    hear(group, C, Heard(ballot(1), group.now, 1, 0, SUSPICION))
+    group.timeout(BeatDue())
+    effects = group.drain()
+    assert list(group.state.roster.silent) == [B]
+    assert (queued(group), group.state.roster.changes) == ([], [])
+    proposed = Accept(ballot(1), 2, (X,), 1)
+    assert [(to, each) for to, each in sends(effects) if isinstance(each, Accept)] == [
+        (B, proposed),
+        (C, proposed),
+    ]
+
+
+def reporting(group: Paxos, applied: int) -> list[Accept]:
+    """Let B and C answer a Beat with their last slot. Return the proposals for B."""
+    group.now += OPTIONS.heartbeat
+    group.timeout(BeatDue())
+    effects = group.drain()
+    for node in (B, C):
+        effects += hear(group, node, Heard(ballot(1), group.now, 1, applied, SUSPICION))
+    return [each for to, each in sends(effects) if to == B and isinstance(each, Accept)]
+
+
+def test_commands_do_not_wait_long_for_a_member_that_does_not_catch_up() -> None:
+    """REP-2: its damaged log may lack a slot that no other replica can read."""
+    group = removing_itself(THREE)
+    group.request(Propose(7, b"x"))
+    proposals = [each for _ in range(4) for each in reporting(group, applied=0)]
+    assert proposals == [Accept(ballot(1), 2, (X,), 1)]
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 2, 2, 1))
+    reporting(group, applied=0)
+    assert (group.applied, queued(group)) == (2, [])
+
+
+def test_removal_is_proposed_again_once_the_members_have_caught_up() -> None:
+    """REP-2"""
+    group = removing_itself(THREE)
+    for _ in range(4):
+        reporting(group, applied=0)
+    assert queued(group) == []
+    left = Item(CONFIG, encode_config(THREE.removed(A)))
+    proposals = [each for _ in range(2) for each in reporting(group, applied=1)]
+    assert proposals == [Accept(ballot(1), 2, (left,), 1)]
+
+
+def test_leader_removes_no_member_that_may_have_an_entry_that_it_cannot_read() -> None:
+    """REP-1: the entry is fetched first, unless no member has it or the member is silent."""
+    group = leading()
+    alive(group, B, C)
+    group.state.fetching.note_hole(1)
+    left = THREE.removed(C)
+    assert not group.reconfiguration._may_lose(C, left)
+    group.state.roster.silent[C] = None
+    assert group.reconfiguration._may_lose(C, left)
+    group.state.roster.silent.clear()
+    group.state.fetching.holes[1] = {B: None, C: None}
+    assert group.reconfiguration._may_lose(C, left)
 
 
 def test_leader_sends_beats_at_once_after_it_adds_a_member() -> None:
@@ -722,7 +838,7 @@ def test_last_eight_beats_are_kept() -> None:
 
 
 def test_chosen_newcomer_gets_a_beat_at_once() -> None:
-    """REP-2: it does not wait for the next heartbeat."""
+    """REP-2: the leader does not wait for the next heartbeat."""
     group = leading()
     group.state.roster.beats.clear()
     assert group.leader.term is not None

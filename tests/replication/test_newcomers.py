@@ -180,7 +180,7 @@ def test_answer_to_a_beat_counts_only_slots_on_disk() -> None:
 
 
 def test_new_member_sets_its_suspicion_timer_even_without_a_beat() -> None:
-    """It learned of its membership from another replica, after the leader was gone."""
+    """The new member learned of its membership from another replica, after the leader was gone."""
     group = outsider()
     hear(group, A, Beat(ballot(1), 1, 1.0))
     group.timeout(Silence())
@@ -248,7 +248,7 @@ def test_newcomer_first_asks_the_last_node_that_had_slots(source: NodeId) -> Non
 
 
 def test_memory_is_bounded_in_bytes_while_a_slot_is_missing() -> None:
-    """The replica reads the values again from its log when it can apply them."""
+    """The replica reads the values from its log once they can be applied."""
     group = outsider(GroupOptions(window_bytes=1000))
     kept: dict[int, Item] = {}
     for slot in range(2, 50):
@@ -298,7 +298,8 @@ class Busy(Quiet):
 @pytest.mark.long
 @pytest.mark.parametrize("window", [1, 64])
 def test_newcomer_replaces_a_lost_member_under_constant_load(window: int) -> None:
-    """It must fetch a snapshot first, because the members trim their logs all the time."""
+    """The newcomer must fetch a snapshot first, because the members trim their logs all the
+    time."""
     quiet = Busy(options=replace(QUICK, window_slots=window))
     quiet.begin(rate=300)
     quiet.run(1.0)

@@ -155,7 +155,7 @@ def test_non_member_asks_its_contacts_but_a_member_asks_only_members() -> None:
 
 
 def test_candidate_does_not_send_itself_a_second_prepare() -> None:
-    """REP-1: its own promise only waits for its disk."""
+    """REP-1: the candidate's own promise only waits for its disk."""
     group = started(A)
     group.leader.stand()
     group.drain()
@@ -244,7 +244,7 @@ def test_only_effects_that_depend_on_records_wait_for_the_disk(
     monkeypatch.setattr(Paxos, "emit", watched_emit)
     for seed in range(4):
         assert run(PAXOS, seed, 3).ok
-    seen.pop("Heard")  # waits for a promise only
+    seen.pop("Heard")  # a Heard waits only for a promise
     assert {name for name, waits in seen.items() if waits == {0}} <= AT_ONCE
     assert {name for name, waits in seen.items() if waits == {-1}} <= AFTER_ALL_RECORDS
     assert set(seen) <= AT_ONCE | AFTER_ALL_RECORDS

@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 
 from oncecast.errors import Crippled
+from oncecast.replication.events import Decided, LeaderChanged, Propose, Removed
 from oncecast.replication.messages import (
     CONFIG,
     Again,
     Behind,
     Born,
+    Chosen,
     Entry,
     Learned,
     NewIncarnation,
     Prepare,
     Promise,
     Promised,
+    Silence,
     Skipped,
     Vote,
     Want,
@@ -31,10 +34,13 @@ from tests.replication.replicas import (
     Recorded,
     ballot,
     command,
+    events,
     hear,
+    promise,
     records,
     restored,
     sends,
+    sync,
     unstarted,
     vouch,
 )
@@ -122,8 +128,8 @@ def test_slot_with_two_votes_is_applied_with_the_last_value() -> None:
     ]
 
 
-def test_slots_after_a_gap_are_applied_from_the_log_once_the_gap_is_filled() -> None:
-    """REP-1: they are read again, and only a few are held in memory."""
+def test_slots_after_a_gap_are_applied_once_the_gap_is_filled() -> None:
+    """REP-1: the slots are read again, and only a few are held in memory."""
     tail = [entry(slot, applied=slot - 1) for slot in range(2, 40)]
     group = restored(*tail, options=SMALL)
     assert len(group.state.values.items) <= 2 * SMALL.window_slots
@@ -236,7 +242,8 @@ def test_later_vote_or_promise_proves_that_no_promise_was_lost(record: Entry | P
 
 
 def test_lost_new_incarnation_record_is_detected_from_the_next_vote() -> None:
-    later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, renewals=1))  # after one new incarnation
+    # This vote follows one new incarnation.
+    later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, renewals=1))
     group = damage(restored(entry(1)), later)
     group.start()
     assert group.state.membership.incarnation != 1
@@ -263,6 +270,71 @@ def test_lone_replica_with_a_damaged_log_refuses_to_start() -> None:
     group.restore(Born(1, Config(1, (Member(A, 1),), 1)))
     group.damaged(2, 2)
     with pytest.raises(Crippled, match="no other replica has them"):
+        group.start()
+
+
+TWO = Config(1, (Member(A, 1), Member(B, 1)), 2)
+LEFT = Config(2, (Member(A, 1),), 1)
+
+
+def left_alone(*later: Entry | Learned | Again) -> Paxos:
+    """Return a replica that lost the record of slot 2, and then became the only member."""
+    only = encode_config(LEFT)
+    membership = Entry(4, ballot(2), CONFIG, only, 3, vouch(4)), Learned(4, CONFIG, only)
+    return damage(restored(entry(1), me=A, config=TWO), entry(3), *later, *membership)
+
+
+def test_lone_replica_starts_if_it_has_fetched_the_damaged_slot_before() -> None:
+    """REP-1: the damaged record stays in the log until a snapshot covers it."""
+    group = left_alone(Learned(2, 0, b"2"))
+    group.start()
+    assert applied_values(group) == [(1, b"1"), (2, b"2"), (3, b"3")]
+    assert group.applied == 4
+    assert events(group.drain()) == [LeaderChanged(A)]
+    group.request(Propose(7, b"next"))
+    assert events(sync(group)) == [Decided(5, b"next", 7)]
+
+
+def test_lone_replica_starts_if_it_has_voted_again_for_the_damaged_slot() -> None:
+    """REP-1"""
+    group = left_alone(entry(2, 2, data=b"2"))
+    group.start()
+    assert group.applied == 4
+    assert group.leads(group.now)
+
+
+def test_lone_replica_fetches_a_damaged_slot_from_the_member_that_was_removed() -> None:
+    """REP-1: the log names this member, because it ends before the removal."""
+    group = left_alone()
+    group.start()
+    assert (group.applied, group.leader.term) == (1, None)
+    group.timeout(Behind())
+    assert (B, Want(2, 3)) in sends(group.drain())
+    assert events(hear(group, B, Chosen(2, (command(b"2"),), 3))) == [
+        Decided(2, b"2"),
+        Decided(3, b"3"),
+        Removed(B),
+    ]
+    group.now = 100.0
+    group.timeout(Silence())
+    sync(group)
+    promise(group, A, known=4)
+    assert group.leads(group.now)
+
+
+@pytest.mark.parametrize("lost", ["gap", "vote", "end", "incarnation"])
+def test_lone_replica_that_lost_a_slot_after_the_removal_refuses_to_start(lost: str) -> None:
+    """REP-1: only this replica had the slot. It neither leads with a gap nor reuses the slot."""
+    group = left_alone(Learned(2, 0, b"2"))
+    if lost == "gap":
+        damage(group, entry(6, 2, applied=4))
+    elif lost == "vote":
+        damage(group, Promised(ballot(3), vouch(5)))
+    elif lost == "incarnation":
+        damage(group, Entry(5, ballot(3), 0, b"5", 4, vouch(5, renewals=1)))
+    else:
+        damage(group)
+    with pytest.raises(Crippled, match=r"no other replica has them; .* restore a backup"):
         group.start()
 
 

@@ -266,7 +266,7 @@ def test_new_incarnation_record_without_a_number_increments_the_count() -> None:
     assert (group.state.membership.incarnation, group.state.votes.renewals) == (43, 2)
 
 
-def test_new_incarnation_drops_values_from_the_first_lost_slot_on() -> None:
+def test_new_incarnation_drops_values_after_the_first_lost_slot() -> None:
     group = damage(restored(entry(1), entry(2), entry(3)))
     group.state.progress.certain = 3
     group.state.votes.begin_incarnation(77, 5)
@@ -372,7 +372,8 @@ def test_value_leaves_memory_once_it_is_applied_and_on_disk() -> None:
     assert list(group.state.values.items) == [1]
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     hear(group, C, Accepted(ballot(1), 1, 1, 1))
-    assert (group.applied, list(group.state.values.items)) == (1, [1])  # not on disk yet
+    # The value is not on disk yet.
+    assert (group.applied, list(group.state.values.items)) == (1, [1])
     sync(group)
     assert (
         group.state.values.items,

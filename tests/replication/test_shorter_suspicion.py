@@ -17,7 +17,7 @@ FIRST, SECOND = Ballot(1, A), Ballot(2, C)
 
 
 def restarted(*records: Value, short: bool = True) -> Paxos:
-    """Start a replica with this log, which an earlier run wrote with the long suspicion time."""
+    """Start a replica with a log from an earlier run that used the long suspicion time."""
     group = unstarted(B, THREE, SHORT if short else LONG)
     for number, record in enumerate(records, 1):
         group._records.last = number
@@ -57,7 +57,7 @@ def test_restarted_replica_makes_no_promise_during_the_old_lease() -> None:
 
 
 def test_restarted_replica_stands_for_election_only_after_the_old_lease() -> None:
-    """REP-2: it would promise its own ballot."""
+    """REP-2: a candidate promises its own ballot."""
     group = restarted(*written())
     group.now = 103.0
     group.timeout(m.Silence())
@@ -67,7 +67,7 @@ def test_restarted_replica_stands_for_election_only_after_the_old_lease() -> Non
     assert [each for each in group.drain() if isinstance(each, Send)]
 
 
-def test_shorter_time_is_stored_only_after_the_old_lease() -> None:
+def test_shorter_suspicion_time_is_stored_only_after_the_old_lease() -> None:
     """REP-2: another restart must not shorten the old lease."""
     group = restarted(*written())
     group.now = 107.9
@@ -79,8 +79,8 @@ def test_shorter_time_is_stored_only_after_the_old_lease() -> None:
     assert promises(again)
 
 
-def test_longer_time_is_stored_before_the_replica_relies_on_it() -> None:
-    """REP-2: the leader hears of the longer time only when it is on disk."""
+def test_longer_suspicion_time_is_stored_before_the_replica_uses_it() -> None:
+    """REP-2: the replica reports the longer time to the leader only once it is on disk."""
     group = unstarted(B, THREE, LONG)
     for number, record in enumerate((*written(), m.Bound(2.0)), 1):
         group._records.last = number
@@ -93,7 +93,7 @@ def test_longer_time_is_stored_before_the_replica_relies_on_it() -> None:
     assert all(each.after >= bound.number for each in sends)
 
 
-def test_snapshot_contains_the_time_that_binds_the_replica() -> None:
+def test_snapshot_contains_the_suspicion_time_that_the_replica_must_honour() -> None:
     """REP-2"""
     group = restarted(*written())
     group.supplier.save(0, 0, (), 0)
@@ -114,8 +114,8 @@ def test_released_lease_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_log_of_an_older_version_binds_for_the_current_time(short: bool) -> None:
-    """REP-2: it does not contain the time."""
+def test_restart_with_an_older_log_waits_for_the_current_suspicion_time(short: bool) -> None:
+    """REP-2: such a log does not contain the suspicion time."""
     born = written()[0]
     assert isinstance(born, m.Born)
     group = restarted(m.Born(born.incarnation, born.config), short=short)

@@ -115,7 +115,8 @@ def test_request_with_another_group_number_has_no_effect(message: Message) -> No
 
 
 def test_node_that_knows_the_group_number_is_answered() -> None:
-    """It may be a leader that was elected while this replica was down, or a removed member."""
+    """The node may be a leader that was elected while this replica was down, or a removed
+    member."""
     group = started(B, NUMBERED)
     group.state.progress.applied = 3
     assert sends(hear(group, D, Canvass(1, GROUP))) == [(D, Consent(1))]
@@ -129,7 +130,7 @@ def test_newcomer_listens_to_its_contacts_and_the_nodes_they_name() -> None:
     group.drain()
     assert hear(group, B, Beat(ballot(1, B), 4, 1.0, GROUP)) == []
     group.receive(A, Guide(B, Config(1, (Member(A, 0),), 3)))
-    assert group.joining.guide == ""  # A was not asked yet
+    assert group.joining.guide == ""  # the newcomer has not asked A yet
     expire(group, OfferDue())
     group.receive(A, Guide(B, Config(1, (Member(A, 0),), 3)))
     expire(group, OfferDue())

@@ -116,7 +116,7 @@ def test_want_is_not_answered_with_undecided_slots() -> None:
 
 
 def test_readable_unapplied_slot_is_not_reported_as_lost() -> None:
-    """It is not applied yet, so the peer may ask again."""
+    """The slot is not applied yet, so the peer may ask again."""
     group = replica(known=2)
     group.state.progress.certain = 5
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, False))]
@@ -141,7 +141,7 @@ def test_entries_that_a_snapshot_needs_are_kept_while_a_peer_fetches_it() -> Non
     compact(group, 5, 2)
     hear(group, C, Want(1, 5))
     compact(group, 5, 2)
-    assert saved(compact(group, 5, 5))[2] == 3  # the record of slot 2
+    assert saved(compact(group, 5, 5))[2] == 3  # record 3 holds slot 2
     hear(group, C, WantPiece(5, 0))
     group.now += SMALL.unclaimed_after - 1
     hear(group, C, Want(2, 5))  # C now fetches the entries

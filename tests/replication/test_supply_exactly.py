@@ -239,7 +239,7 @@ def test_removed_member_that_canvasses_gets_its_missing_slots() -> None:
     group.state.following.leader, group.state.following.heard = A, group.now
     assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:], 5))]
     assert sends(hear(group, D, Canvass(6))) == []
-    assert sends(hear(group, C, Canvass(1))) == []  # it is a member
+    assert sends(hear(group, C, Canvass(1))) == []  # C is still a member
     group.now += SMALL.suspicion
     assert sends(hear(group, D, Canvass(5))) == [(D, Consent(1))]
 
@@ -423,7 +423,8 @@ def test_snapshot_clears_votes_and_tallies_up_to_its_slot_only() -> None:
         group.state.progress.learned,
     ) == ([6, 7], [6, 7], {})
     assert (group.state.fetching.tried, group.state.fetching.lost_by) == ({}, {})
-    assert list(group.state.values.items) == [4, 5, 6, 7]  # until they are on disk
+    # These values stay until they are on disk.
+    assert list(group.state.values.items) == [4, 5, 6, 7]
     sync(group)
     assert list(group.state.values.items) == [6, 7]
     hear(group, C, Ahead(7, 8, 999, THREE, 1))

@@ -77,10 +77,10 @@ def test_single_node_cannot_stop_a_replica() -> None:
     group = claimed()
     for guide in (shown(A, B, C), shown(A, B), shown(B), shown(A), Guide(A, NO_MEMBERS)):
         assert hear(group, A, guide) == []
-    assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []  # the answers may be on their way
+    assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == []  # the answers may be in flight
     group.now += group.options.suspicion
     group.receive(A, shown(A, B, C))
-    group.receive(C, shown(A, B, C))  # too late
+    group.receive(C, shown(A, B, C))  # the answer is too late
     assert hear(group, A, Beat(ballot(1), 0, 1.0, 8)) == [Send(A, Attest(B), after=0)]
 
 
@@ -116,7 +116,7 @@ def test_leader_forwards_an_attest_message_to_its_followers() -> None:
     assert hear(group, B, attest) == [Send(B, guide, after=0), Send(C, attest, after=0)]
     follower = started(C, OURS)
     assert sends(hear(follower, A, attest)) == [(B, Guide(NodeId(""), guide.config))]
-    assert hear(follower, A, Attest(D)) == []  # not a member
+    assert hear(follower, A, Attest(D)) == []  # D is not a member
     assert hear(follower, D, Attest(D)) == []
     assert hear(follower, A, Attest(C)) == []
 
@@ -163,7 +163,7 @@ def test_founder_that_lost_its_disk_stops_and_the_group_keeps_its_log() -> None:
     disk.wipe()
     sim.restart(FIRST)
     sim.run(until=sim.now + 0.05)
-    put(producer=1, count=30)  # more than the first group has
+    put(producer=1, count=30)  # more slots than the first group has
     with pytest.raises(Diverged, match=f"replica {FIRST}: n. leads another group"):
         sim.run(until=8.0)
     sim.crash(FIRST)

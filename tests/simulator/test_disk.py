@@ -14,7 +14,7 @@ def a_disk(seed: int = 1) -> SimulatedDisk:
 
 
 def survivors(sync_file: bool, sync_directory: bool) -> set[bytes | None]:
-    """Return the possible contents of a file of three sectors after a crash."""
+    """Return the possible contents of a three-sector file after a crash."""
     found: set[bytes | None] = set()
     for seed in range(200):
         disk = a_disk(seed)
@@ -108,7 +108,7 @@ def test_allocated_space_uses_no_memory() -> None:
 
 
 def test_same_seed_gives_the_same_disk() -> None:
-    def story() -> bytes:
+    def scenario() -> bytes:
         disk = a_disk(5)
         file = disk.open("file", create=True)
         disk.sync()
@@ -117,7 +117,7 @@ def test_same_seed_gives_the_same_disk() -> None:
         disk.crash()
         return disk.open("file").read(0, 30_000)
 
-    assert story() == story()
+    assert scenario() == scenario()
 
 
 def test_wiped_disk_is_empty() -> None:

@@ -60,7 +60,7 @@ def test_message_arrives_after_its_latency() -> None:
 
 
 def test_reply_waits_for_the_records_it_depends_on() -> None:
-    """SVC-10: records are written before messages and events leave."""
+    """SVC-10: records are written before messages and events are sent."""
     world = World(durable=True)
     world.shout(A, B, "hello")
     assert world.run(1.0) == [(0.11, B, Heard("hello")), (0.21, A, Heard("hello"))]
@@ -298,7 +298,7 @@ def test_flipped_bit_is_reported_at_the_next_start_and_never_served() -> None:
 
 @pytest.mark.parametrize("then", ["stays away", "comes back"])
 def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
-    """SVC-10: crash at the answer, before the other outputs of the step leave."""
+    """SVC-10: the node crashes at the answer, before it sends the other outputs of the step."""
     world = World(durable=True)
 
     def crash(node: NodeId, event: Value) -> None:
@@ -321,7 +321,7 @@ def test_node_crashed_by_a_listener_sends_no_further_outputs(then: str) -> None:
 
 @pytest.mark.pure
 def test_request_from_a_listener_waits_until_the_step_ends() -> None:
-    """B's answer leaves before the request that its application makes in that step."""
+    """B sends its answer before the request that its application makes in the same step."""
     world = World()
     sent: list[NodeId] = []
     carry = world.sim.carry
@@ -350,7 +350,7 @@ DISTURBANCES: dict[str, Callable[[Simulation], object]] = {
 }
 
 
-def mend(sim: Simulation) -> None:
+def repair_all(sim: Simulation) -> None:
     sim.weather.set(loss=0.0)
     sim.repair()
     for node in sim.nodes.values():
@@ -362,7 +362,7 @@ def mend(sim: Simulation) -> None:
 
 @pytest.mark.parametrize("name", DISTURBANCES)
 def test_observing_a_run_does_not_change_it(name: str) -> None:
-    """The fast path changes only the speed, under any faults."""
+    """The fast path changes only the speed, whatever faults occur."""
 
     def views(looked_at: bool) -> list[list[NodeId]]:
         sim = Simulation(5, trace=Trace() if looked_at else None)
@@ -371,7 +371,7 @@ def test_observing_a_run_does_not_change_it(name: str) -> None:
         sim.run(until=4.0)
         DISTURBANCES[name](sim)
         sim.run(until=5.0)
-        mend(sim)
+        repair_all(sim)
         sim.run(until=8.0)
         return [shuffle.view_of(sim, node) for node in sim.nodes]
 
@@ -476,14 +476,14 @@ def test_storm_never_disturbs_more_nodes_than_its_budget_allows(away_max: int) -
         storm.begin()
         for _ in range(200):
             sim.run(until=sim.now + 0.1)
-            hurt = [name for name in names if unwell(sim, name)]
-            assert len(hurt) <= away_max, f"seed {seed}: {hurt}"
+            disturbed = [name for name in names if is_disturbed(sim, name)]
+            assert len(disturbed) <= away_max, f"seed {seed}: {disturbed}"
         storm.calm()
         sim.run(until=sim.now + 5.0)
-        assert not any(unwell(sim, name) for name in names)
+        assert not any(is_disturbed(sim, name) for name in names)
 
 
-def unwell(sim: Simulation, name: NodeId) -> bool:
+def is_disturbed(sim: Simulation, name: NodeId) -> bool:
     node = sim.nodes[name]
     cut = any(
         front.kind is not Kind.SLOW and name in front.senders | front.receivers

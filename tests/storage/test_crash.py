@@ -21,7 +21,7 @@ class PowerCut(Exception):
     pass
 
 
-class Life:
+class ModelledLog:
     """A log in use, with a model of its records. Records up to `synced` must survive."""
 
     def __init__(self, seed: int) -> None:
@@ -38,7 +38,7 @@ class Life:
         if self.steps_left == 0:
             raise PowerCut
 
-    def live(self, steps: int) -> None:
+    def use(self, steps: int) -> None:
         """Use the log until the power fails after this many disk operations."""
         self.steps_left = steps
         try:
@@ -78,7 +78,7 @@ class Life:
                 self.synced = log.synced
 
     def open(self) -> Log:
-        """Check that recovery restores all synced records and reports no damage."""
+        """Open the log, and check that recovery restores all synced records without damage."""
         loaded = snapshot.load(self.disk)
         number = 0 if loaded is None else loaded[0]
         assert number >= self.saved
@@ -99,34 +99,36 @@ class Life:
             assert record == self.records[number]
 
 
-def live_through(seed: int, lives: int) -> None:
-    life = Life(seed)
-    for _ in range(lives):
-        life.live(life.dice.choice((3, 10, 40, 150)))
-    life.open()
+def run_with_power_losses(seed: int, runs: int) -> None:
+    log = ModelledLog(seed)
+    for _ in range(runs):
+        log.use(log.dice.choice((3, 10, 40, 150)))
+    log.open()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("chapter", range(4))
-def test_log_keeps_synced_records_and_serves_no_wrong_records_after_a_power_loss(
-    chapter: int,
+@pytest.mark.parametrize("part", range(4))
+def test_power_loss_neither_loses_synced_records_nor_corrupts_others(
+    part: int,
 ) -> None:
     """SVC-10"""
-    for seed in range(chapter * 75, (chapter + 1) * 75):
+    for seed in range(part * 75, (part + 1) * 75):
         try:
-            live_through(seed, lives=8)
+            run_with_power_losses(seed, runs=8)
         except (AssertionError, StorageError) as error:
-            raise AssertionError(f"seed {seed}: replay with live_through({seed}, 8)") from error
+            raise AssertionError(
+                f"seed {seed}: replay with run_with_power_losses({seed}, 8)"
+            ) from error
 
 
 def test_power_loss_at_any_step_loses_no_synced_records() -> None:
     """Stop the same short run at each step, and then its recovery at each step."""
     for steps in range(1, 120):
-        life = Life(11)
-        life.live(steps)
+        log = ModelledLog(11)
+        log.use(steps)
         for recovery_steps in range(1, 6):
-            life.live(recovery_steps)
-        life.open()
+            log.use(recovery_steps)
+        log.open()
 
 
 def token_does_not_sync(patch: pytest.MonkeyPatch) -> None:
@@ -171,11 +173,11 @@ def recovery_does_not_sync_recovered_records(patch: pytest.MonkeyPatch) -> None:
         recovery_does_not_sync_recovered_records,
     ],
 )
-def test_power_loss_reveals_a_missing_log_rule(
+def test_power_loss_exposes_a_missing_log_rule(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If any one of these rules is missing, a seed fails."""
     mutate(monkeypatch)
     with pytest.raises((AssertionError, StorageError)):
         for seed in range(1000):
-            live_through(seed, lives=8)
+            run_with_power_losses(seed, runs=8)

@@ -1,4 +1,4 @@
-"""A log never serves a wrong record, even if it is cut or has a flipped bit at any byte."""
+"""A log never serves a wrong record, even if a file is truncated or any bit is flipped."""
 
 from __future__ import annotations
 
@@ -88,25 +88,25 @@ def records_before(name: str, offset: int) -> int:
 
 
 def last_group() -> int:
-    """Return the first record that no block of an unclosed log reports as synced."""
+    """Return the first record not marked as synced in any block of a log that was not closed."""
     return max(block.synced for block in blocks("00000004.log")[:-1]) + 1
 
 
 def check(disk: SimulatedDisk, untouched: int, unnamed: int) -> None:
     """Open the damaged log and read all records.
 
-    Records up to `untouched` lie before the damage. From `unnamed` on they may be missing without a
-    report.
+    Records up to `untouched` lie before the damage. Records from `unnamed` onwards may be missing
+    without a report.
     """
     try:
         log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
     except StorageError:
-        return  # Reported, without exact numbers.
+        return  # The damage is reported, but without exact record numbers.
     found = served(log)
     for number, record in found.items():
         assert record == records()[number - 1], f"record {number} is wrong"
     lost = [number for number in range(1, len(records()) + 1) if number not in found]
-    assert not lost or lost[0] > untouched, f"record {lost[0]} lay before the damage"
+    assert not lost or lost[0] > untouched, f"record {lost[0]} is before the damage, but is lost"
     for number in lost:
         assert number >= unnamed or any(
             damage.first <= number and (damage.last is None or number <= damage.last)
@@ -150,7 +150,7 @@ def test_unreadable_sector_in_a_killed_log_is_never_mistaken_for_a_torn_tail() -
         check(disk, records_before(NAMES[-1], offset), len(records()) + 1)
 
 
-def test_sector_that_becomes_unreadable_raises_corrupt_and_other_sectors_are_served() -> None:
+def test_only_reads_from_an_unreadable_sector_raise_corrupt() -> None:
     """SVC-10: an OSError must not stop the node."""
     disk = disk_with(files(closed=True))
     log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
@@ -198,7 +198,7 @@ def test_damage_to_any_byte_in_a_closed_log_is_reported_and_never_served(
 def test_damage_to_the_last_segment_after_a_kill_loses_at_most_the_last_group(
     harm: Harm,
 ) -> None:
-    """SVC-10: no later block reports the last group as synced, although `Log.mark` would."""
+    """SVC-10: the last group is not marked as synced, because `Log.mark` was never called."""
     sweep(harm, NAMES[-1], closed=False)
 
 

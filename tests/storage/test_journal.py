@@ -160,7 +160,7 @@ def test_damage_to_a_record_that_a_restore_needs_is_reported() -> None:
     assert (named.value.first, named.value.last) == (5, 5)
 
 
-def test_damage_covered_by_a_snapshot_allows_a_start_and_is_never_served() -> None:
+def test_damage_covered_by_a_snapshot_does_not_prevent_a_start() -> None:
     world = World()
     world.write(range(1, 10))
     world.take(Snapshot(Words(("nine",)), 9))

@@ -69,7 +69,7 @@ def test_records_of_all_sizes_keep_their_order() -> None:
     assert [record for _, record in Log.open(disk).scan()] == records
 
 
-def test_record_in_parts_is_copied_at_once() -> None:
+def test_record_passed_in_parts_is_copied_immediately() -> None:
     log = open_log(a_disk())
     mutable = bytearray(b"two ")
     log.append(b"one ", mutable, memoryview(b"three"))

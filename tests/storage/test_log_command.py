@@ -89,7 +89,7 @@ def test_verifying_a_missing_log_exits_with_status_3(
 
 @pytest.mark.long
 def test_dump_stops_when_its_reader_stops(tmp_path: Path) -> None:
-    """CLI-3: this does not count as damage."""
+    """CLI-3: a closed pipe does not count as damage."""
     a_log(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)

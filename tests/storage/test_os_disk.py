@@ -188,13 +188,13 @@ def test_closed_directory_leaves_no_files_open(tmp_path: Path) -> None:
     log.sync()
     disk.close()
     assert open_files() == before
-    log.abandon()  # in any order
+    log.abandon()  # the log and the disk may be closed in any order
     OsDisk(tmp_path).close()
     assert open_files() == before
 
 
 def test_failed_start_releases_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SVC-10: the same process can start again after disk space was freed."""
+    """SVC-10: the same process can start again once disk space has been freed."""
 
     def full(fd: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,9 +7,9 @@
     check       `check(history)` returns a `Verdict`
 
 A simulated run needs one line: `sim.check(Histories())`, from `oncecast.lab.scenarios.histories`.
-It records every client session of the simulation and checks the history at the end. If operations
-contradict each other, it raises a Violation that lists them. `oncecast.lab.recording` records a
-live client.
+It records every client session in the simulation and checks the history at the end. If operations
+contradict each other, the check raises a Violation that lists them. `oncecast.lab.recording`
+records a live client.
 """
 
 from oncecast.history.check import Verdict, check

@@ -12,7 +12,7 @@ class Finding(NamedTuple):
     what: str  # the topic or subscription
     why: str
     operations: History
-    left_out: int = 0  # number of operations that are irrelevant to the contradiction
+    left_out: int = 0  # number of operations irrelevant to the contradiction
 
     def __str__(self) -> str:
         lines = [f"{self.what}: {self.why}"]
@@ -20,5 +20,5 @@ class Finding(NamedTuple):
             lines += [f"  {line}" for line in timeline(self.operations)]
         if self.left_out:
             more = f"{self.left_out} operation{'s' if self.left_out > 1 else ''}"
-            lines.append(f"  omitted, because not needed for the contradiction: {more}")
+            lines.append(f"  omitted, because the contradiction does not involve them: {more}")
         return "\n".join(lines)

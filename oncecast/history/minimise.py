@@ -1,9 +1,9 @@
-"""Finds the few operations of a history that contradict each other.
+"""Finds a few operations of a history that contradict each other.
 
 An omitted operation may have happened at any time or never, with any answer. That only makes an
-order easier to find. So if there is still no order, the remaining operations contradict each other.
-Usually the last few operations do. From these, the search omits halves, then quarters, down to
-single operations, as in delta debugging (Zeller and Hildebrandt, TSE 2002).
+order easier to find. If there is still no order, the remaining operations therefore contradict each
+other. Usually the last few operations do. From these, the search omits halves, then quarters, down
+to single operations, as in delta debugging (Zeller and Hildebrandt, TSE 2002).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Blame(NamedTuple):
 def blame(part: Part, until: float) -> Blame:
     """Return the operations that contradict each other, ordered by the times of their calls.
 
-    The search failed before it considered calls made after `until`. So calls made after the last
-    answer that it needed do not matter.
+    The search failed before it considered calls made after `until`. Calls made after the last
+    answer that the search needed therefore do not matter.
     """
     dues = [due_of(each) for each in part.operations if each.call <= until]
     early = Minimiser(part.until(max((due for due in dues if due < inf), default=until)))
@@ -50,13 +50,14 @@ class Minimiser:
         while size > 1 or before != len(answered):
             before, size = len(answered), max(1, size // 2)
             answered, loose = self._without_some(answered, loose, size)
-        problem = self._part.problem(loose)
+        # The farthest point tells more if the search does not know later answers.
+        problem = self._part.problem(loose, narrow=False)
         found = search(problem.items, problem.initial, problem.model, steps_max=STEPS_MAX)
         operations = sorted([*answered, *self._involved(answered)], key=lambda each: each.call)
         return Blame(operations, problem, found)
 
     def _last_few(self) -> tuple[History, frozenset[int]]:
-        """Return the fewest of the last returned operations that contradict each other."""
+        """Return the smallest group of the latest operations that contradict each other."""
         answered = sorted(self._part.answered(), key=due_of)
         few = FEW
         while few < len(answered):

@@ -12,6 +12,7 @@ happened at any time after its call, or never.
 | `put` | `digests` of the messages, in order | `offset`, or -1 if unknown; `kept`; `topic_id` |
 | `stage` | `source`, `number`, `parts`, `digests` | |
 | `publish` | `source`, `number`, `parts` | `offset`, `count` messages, `kept`, `already` |
+| `drop` | `source`, `number`: later parts of this number are new | |
 | `create`, `policy` | `policy` | `topic_id`, `already` |
 | `delete` | | `already` |
 | `subscribe` | `subscription`, `start` | `offset`: the cursor; `topic_id`, `already` |
@@ -53,6 +54,7 @@ Kind = Literal[
     "put",
     "stage",
     "publish",
+    "drop",
     "create",
     "policy",
     "delete",
@@ -85,7 +87,7 @@ class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Operation(msgspec.Struct, omit_defaults=True, gc=False):
-    """One operation. The table above lists the fields of each kind. Others keep their defaults."""
+    """One operation. The table above lists each kind's fields. Other fields keep their defaults."""
 
     client: str  # name of a producer, kept across restarts; its puts to a topic are in order
     kind: Kind
@@ -147,7 +149,7 @@ def digests_of_values(values: Iterable[bytes]) -> bytes:
 
 
 def digests_of_batch(data: bytes, skip: int = 0, count: int | None = None) -> bytes:
-    """Return the concatenated checksums of all or some messages of a packed batch."""
+    """Return the concatenated checksums of all or some messages in a packed batch."""
     found = batch.messages(
         data, topic="", offset=0, producer="", sequence=0, skip=skip, count=count
     )

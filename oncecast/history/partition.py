@@ -4,8 +4,7 @@ A topic and each of its subscriptions are objects. An operation may concern seve
 example, a look shows the end of a topic and the cursor of each subscription.
 
 A client resends a command until it is answered. All copies of a call have one token, so at most one
-of them has an effect. If the answer is "already", an earlier copy may have had the effect. A seek
-has another effect if a second seek, or a new subscription, comes between two copies.
+of them has an effect. If the answer is "already", an earlier copy may have had the effect.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NONE: frozenset[int] = frozenset()
 
 
 class Problem(NamedTuple):
-    """The question whether an order of these items exists that the model allows."""
+    """A search problem: find an order of these items that the model allows."""
 
     items: list[Item]
     initial: Any
@@ -60,8 +59,8 @@ class Part(ABC):
         return [item._replace(must=False, due=inf) for item in items if not item.reads]
 
     @abstractmethod
-    def problem(self, loose: frozenset[int] = NONE) -> Problem:
-        """Return the search problem.
+    def problem(self, loose: frozenset[int] = NONE, *, narrow: bool = True) -> Problem:
+        """Return the search problem. With `narrow`, use all answers to order the items.
 
         An operation whose `id` is in `loose` may have happened at any time or never, with any
         answer. If there is still no order, the remaining operations contradict each other.
@@ -94,7 +93,8 @@ def command_items(operation: Operation, effect: Answerable, *, loose: bool) -> l
     if loose:
         return [maybe._replace(call=-inf, often=True)]
     if not operation.done:  # a copy may still be in flight, even after an overload
-        return [maybe]
+        # Equal commands without an answer can replace each other.
+        return [maybe._replace(like=(operation.kind, operation.subscription, operation.policy))]
     due = due_of(operation)
     answered = Item(effect, operation.call, due)
     # If the answer is "already", an earlier copy may have had the effect.

@@ -19,7 +19,7 @@ RESETS = ("unsubscribe", "delete")
 
 
 def reader_findings(topic: str, operations: History) -> Iterator[Finding]:
-    """Yield the violations of all readers of one topic."""
+    """Yield the violations by any of a topic's readers."""
     policies = [each for each in operations if each.policy is not None]
     subscriptions: dict[str, Readers] = {}
     resets = [each for each in operations if each.kind in RESETS]
@@ -76,7 +76,7 @@ class Readers:
                 yield Finding(self._name, why, operations)
 
     def may_skip(self, skip: Operation) -> bool:
-        """Return whether the policy or earlier acks allow that the skipped messages are gone."""
+        """Return whether the policy or earlier acks explain why the skipped messages are gone."""
         if drops_from(of_topic(self._policies, skip)) <= due_of(skip):
             return True
         acks = of_topic(self._acks, skip)

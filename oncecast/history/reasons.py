@@ -1,4 +1,4 @@
-"""Explains why an answer contradicts a state of the model."""
+"""Explains why an answer contradicts the model's state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_topic(state: TopicState, operation: Operation) -> str:
     if operation.next not in (-1, state.next):
         return f"the topic ends at {state.next}, not at {operation.next}"
     if 0 <= operation.first < state.first:
-        return f"messages before {state.first} are gone, but this shows {operation.first}"
+        return f"messages before {state.first} are gone, but the answer shows {operation.first}"
     names = sorted(state.names)
     if operation.views is not None and [each.name for each in operation.views] != names:
         return f"the subscriptions are {', '.join(names) or 'none'}"

@@ -28,7 +28,7 @@ class Sink(Interface):
         """Receive an operation that may return later."""
 
     def returned(self, operation: Operation, answer: dict[str, Any]) -> None:
-        """Receive the fields of the answer to an operation."""
+        """Receive the fields of an operation's answer."""
 
 
 class Recorder:
@@ -40,7 +40,7 @@ class Recorder:
         self.history: History = []
 
     def call(self, client: str, kind: Kind, topic: str, **asked: Any) -> Operation:
-        """Record a call and return it. Pass it to `returned` or `refused` when it is answered."""
+        """Record and return a call. Pass the call to `returned` or `refused` when it is done."""
         operation = Operation(client, kind, topic, self._now(), **asked)
         if self._sink is None:
             self.history.append(operation)

@@ -13,7 +13,7 @@ These rules keep the search short:
   It waits for optional items that would have to come before it.
 - Otherwise the item that is due first is tried first.
 - If the model says that an item comes too late, the search backtracks immediately. The same holds
-  if the state has passed the stage of any remaining item, even one that cannot be taken yet.
+  if the state has passed the last stage of any remaining item, even one that cannot be taken yet.
 - A guess is an optional item without any evidence. The search first makes no guess, then one,
   then two, and so on. An optional put that fills a known gap is a guess only if it skips others.
 - A configuration fails if it equals a failed one and has spent at least as much. The failed one
@@ -29,7 +29,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from heapq import heappop, heappush
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
@@ -80,14 +80,15 @@ class Item(NamedTuple):
     twin: bool = False  # whether another item can make the same change later
     rank: int = 0  # items with a lower rank are tried first
     guess: bool = False  # whether there is never evidence for it
-    # Items with the same value, if it is not None, differ only in their calls and in what they
-    # spend. They are optional and never due. A state allows all or none of those that it has
-    # spent, and all or none of those that it has not spent.
+    # Items with the same value, if it is not None, differ only in their calls, in their last stages
+    # and in what they spend. They are optional and never due. Consider those with the same last
+    # stage: a state allows all or none that it has spent, and all or none that it has not spent.
     like: Hashable = None
     spends: int = 0  # the number that `Model.spent` contains after this item
-    # The item can only be taken at this stage. Of two stages with the same first number, the one
-    # with the higher second number is later. This saves most calls of the model.
+    # The item can only be taken at this stage, or to begin a stage with this first number. Stages
+    # only grow. This saves most calls of the model.
     stage: Stage | None = None
+    last: Stage | None = None  # the item cannot be taken at a later stage
 
 
 class Outcome(Enum):
@@ -160,7 +161,7 @@ class _Frame(NamedTuple):
     extra: int
     latest: float
     guesses: int
-    done: int  # number of leading items in its line of stages that were taken
+    done: int  # number of leading items, by their last stages, that were taken
 
 
 class _Search:
@@ -172,11 +173,11 @@ class _Search:
         self._more = False  # whether more guesses would have given more choices
         self._lanes = lanes(items)
         self._heads = [0] * len(self._lanes)
-        must = sorted((item.due, id(item)) for item in items if item.must)
-        self._dues = [due for due, _ in must]
-        self._rank = {item: rank for rank, (_, item) in enumerate(must)}
-        self._staged = staged(items)
-        self._done = dict.fromkeys(self._staged, 0)  # number of leading items that are taken
+        must = sorted((item for item in items if item.must), key=attrgetter("due"))
+        self._dues = [item.due for item in must]
+        self._rank = {id(item): rank for rank, item in enumerate(must)}
+        self._ending = ending(items)
+        self._done = 0  # number of leading items of `_ending` that are taken
         rest = (id(item) for item in items if not item.must)
         self._bit = {item: 1 << n for n, item in enumerate(rest)}
         self._optional_dues = sorted(item.due for item in items if not item.must)
@@ -226,16 +227,13 @@ class _Search:
         """Return a single choice that is always safe, or else all possible choices."""
         model, state = self._model, self._state
         stage = model.stage(state)
-        if stage is not None and self._has_passed(*stage):
+        if stage is not None and self._has_passed(stage):
             return iter(())
         possible: list[tuple[Any, Choice]] = []
         tried: dict[Hashable, None] = {}
         for lane, at, item in self._open():
-            if stage is not None and item.stage is not None and item.stage[0] == stage[0]:
-                if item.stage[1] > stage[1]:
-                    continue
-                if item.stage[1] < stage[1]:
-                    return iter(())
+            if stage is not None and is_at_another(item, stage):
+                continue
             if item.guess and not self._guesses:
                 self._more = True
                 continue
@@ -262,14 +260,14 @@ class _Search:
             possible.sort(key=first)
         return iter([choice for _, choice in possible])
 
-    def _has_passed(self, line: int, stage: int) -> bool:
-        """Return whether an item that is not taken yet has an earlier stage."""
-        waiting, done = self._staged.get(line, ()), self._done.get(line, 0)
-        return done < len(waiting) and waiting[done][0] < stage
+    def _has_passed(self, stage: Stage) -> bool:
+        """Return whether an item that is not taken yet had to be taken before this stage."""
+        return self._done < len(self._ending) and self._ending[self._done][0] < stage
 
     def _is_tried(self, item: Item, tried: dict[Hashable, None]) -> bool:
         """Return whether an item like this one was already tried. Remember that it was."""
-        alike = (item.like, item.spends in self._model.spent(self._state)[1])
+        # A put may begin a stage that is too late for another put.
+        alike = (item.like, item.last, item.spends in self._model.spent(self._state)[1])
         if alike in tried:
             return True
         tried[alike] = None
@@ -320,7 +318,7 @@ class _Search:
             self._extra,
             self._latest,
             self._guesses,
-            self._done.get(item.stage[0], 0) if item.stage is not None else 0,
+            self._done,
         )
         self._state = state
         self._latest = max(self._latest, item.call)
@@ -335,18 +333,17 @@ class _Search:
             while self._taken & 1:
                 self._taken >>= 1
                 self._low += 1
-            if item.stage is not None:
-                self._advance(item.stage[0])
+            self._advance()
         for gone in self._lanes[lane][frame.position : at + 1]:
             if not gone.must:
                 self._extra |= self._bit[id(gone)]
         return frame
 
-    def _advance(self, line: int) -> None:
-        waiting, done = self._staged[line], self._done[line]
-        while done < len(waiting) and self._is_taken(waiting[done][1]):
+    def _advance(self) -> None:
+        ending, done = self._ending, self._done
+        while done < len(ending) and self._is_taken(ending[done][1]):
             done += 1
-        self._done[line] = done
+        self._done = done
 
     def _is_taken(self, item: Item) -> bool:
         after = self._rank[id(item)] - self._low
@@ -357,9 +354,8 @@ class _Search:
         self._state, self._low = frame.state, frame.low
         self._taken, self._extra = frame.taken, frame.extra
         self._latest, self._guesses = frame.latest, frame.guesses
-        item = self._order.pop()
-        if item.must and item.stage is not None:
-            self._done[item.stage[0]] = frame.done
+        self._order.pop()
+        self._done = frame.done
 
     # -- configurations that have failed --
 
@@ -393,16 +389,17 @@ class _Search:
         return Found(outcome, self._steps, [], *where, self._more, self._until)
 
 
-def staged(items: Sequence[Item]) -> dict[int, list[tuple[int, Item]]]:
-    """Return the mandatory items with a stage, grouped by its first number and sorted."""
-    found: dict[int, list[tuple[int, Item]]] = {}
-    for item in items:
-        if item.must and item.stage is not None:
-            line, stage = item.stage
-            found.setdefault(line, []).append((stage, item))
-    for each in found.values():
-        each.sort(key=first)
-    return found
+def is_at_another(item: Item, stage: Stage) -> bool:
+    """Return whether the item can only be taken at another stage."""
+    if item.stage is not None and item.stage[0] == stage[0]:
+        return item.stage[1] != stage[1]
+    return item.last is not None and item.last < stage
+
+
+def ending(items: Sequence[Item]) -> list[tuple[Stage, Item]]:
+    """Return (stage, item) for each mandatory item with a fixed or last stage, by stage."""
+    lasts = ((item.last or item.stage, item) for item in items if item.must)
+    return sorted(((last, item) for last, item in lasts if last is not None), key=first)
 
 
 def lanes(items: Sequence[Item]) -> list[list[Item]]:

@@ -33,7 +33,7 @@ Finish = Callable[[Any], None]  # gets the outcome of a call
 
 
 class Reading:
-    """The state of a reader as the session knows it (see `session.reading`)."""
+    """A reader's state as the session knows it (see `session.reading`)."""
 
     def __init__(self, name: str, attach: Operation) -> None:
         self.name = name
@@ -127,6 +127,9 @@ class SessionHistory:
             case do.PublishStaged(source, number, parts, _, topic):
                 batch_id = {"source": source, "number": number, "parts": parts}
                 self._publish(ticket, call("publish", topic, **batch_id))
+            case do.DropStaged(source, number, topic):
+                asked = call("drop", topic, source=source, number=number)
+                self._wait(ticket, asked, no_fields)
             case _:
                 pass
 

@@ -1,7 +1,7 @@
-"""A model of the possible answers of a subscription: only its current epoch moves its cursor.
+"""A model of a subscription's possible answers: only the current epoch moves the cursor.
 
-Acks that are sent with other requests get no answer. So the cursor may be at any offset that was
-acknowledged in its epoch, until an answer shows it.
+Acks that are sent with other requests get no answer. Until an answer shows it, the cursor may be at
+any offset that was acknowledged in its epoch.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class SubscriptionModel:
             return
         asked = operation.start.offset
         if offset == asked and state.cursor <= asked:
-            # The cursor is at or below `asked`. It is uncertain if acks of the epoch are in flight.
+            # The cursor is at or below `asked`, and uncertain if acks of this epoch are in flight.
             ahead = next(self._ahead(state, state.cursor + 1, operation), asked + 1) <= asked
             cursor = ANYWHERE if ahead else state.cursor
             yield state._replace(epoch=epoch, loose=False, cursor=cursor)
@@ -183,8 +183,7 @@ class SubscriptionModel:
         if not any(self._keeps(state, move)):
             return ()
         epoch = operation.epoch or state.epoch
-        landed = state._replace(epoch=epoch, loose=False, cursor=operation.offset)
-        return (landed, lost) if operation.already else (landed,)
+        return (state._replace(epoch=epoch, loose=False, cursor=operation.offset),)
 
     # -- answers --
 
@@ -203,7 +202,7 @@ class SubscriptionModel:
             return tuple(self._reach(state, move.cursor, operation))
         if not (state.loose or move.unknown):
             return ()
-        # An ack of the new epoch moved the cursor, or an earlier ack of the old epoch did.
+        # An ack in the new epoch moved the cursor, or an earlier ack in the old epoch did.
         later = state._replace(epoch=move.epoch, loose=False)
         before = [now.cursor for now in self._reach(state, move.cursor, operation)]
         if before:

@@ -37,12 +37,12 @@ class SubscriptionPart(Part):
         self._own = [each for each in about if each.subscription == name]
         self._drops = drops
         self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
-        silent = [each.call for each in self._beginners if unsure(each)]
+        silent = [each.call for each in self._beginners if not each.done]
         # The time of the first attach or seek call without an answer.
         self._silent = min(silent, default=inf)
         self._acks = acks_since(self._own)
 
-    def problem(self, loose: frozenset[int] = NONE) -> Problem:
+    def problem(self, loose: frozenset[int] = NONE, *, narrow: bool = True) -> Problem:
         seeks = [each for each in self._beginners if each.kind == "seek" and each.done]
         model = SubscriptionModel({each.epoch for each in seeks})
         for each in self._own:
@@ -89,7 +89,7 @@ class SubscriptionPart(Part):
         if attach.start is None:
             return []
         seek = Move(replaced(attach, kind="seek", error=""), answered=False)
-        return [Item(seek, attach.call, must=False, often=True, guess=True)]
+        return [Item(seek, attach.call, must=False, guess=True)]
 
     def _seek_items(self, seek: Operation, move: Move, *, loose: bool) -> list[Item]:
         silent = Move(replaced(seek, error=""), answered=False)
@@ -98,12 +98,11 @@ class SubscriptionPart(Part):
         due = due_of(seek)
         if self._drops > due and lands_first(seek):
             move = move._replace(first=seek.offset)
-        items = [Item(move, seek.call, due)] if seek.done or absent(seek) else []
-        if not seek.done or any(undoes(each, seek) for each in self._own):
-            if seek.error == Overloaded.code:
-                due = inf  # a copy may still be in flight
-            items.append(Item(silent, seek.call, due, must=False, often=True, guess=True))
-        return items
+        if seek.done or absent(seek):
+            return [Item(move, seek.call, due)]
+        if seek.error == Overloaded.code:
+            due = inf  # a copy may still be in flight
+        return [Item(silent, seek.call, due, must=False, guess=True)]
 
     def _look_items(self, look: Operation) -> list[Item]:
         if not (look.done or absent(look)):
@@ -123,22 +122,15 @@ class SubscriptionPart(Part):
     def _unknown_at(self, look: Operation) -> bool:
         """Return whether the look may show an epoch that no client knows of."""
         return any(
-            each.call <= due_of(look) and (unsure(each) or look.call <= due_of(each))
+            each.call <= due_of(look) and (not each.done or look.call <= due_of(each))
             for each in self._beginners
         )
 
 
-def undoes(other: Operation, seek: Operation) -> bool:
-    """Return whether `other` may have happened between two copies of a seek."""
-    if other is seek or other.kind not in ("seek", "subscribe"):
-        return False
-    return other.call <= due_of(seek) and seek.call <= due_of(other)
-
-
 def acks_since(own: History) -> dict[int, float]:
-    """Return the earliest possible time of each ack, by the id of the ack.
+    """Return the earliest possible time of each ack, by ack id.
 
-    A node may confirm an ack because of an earlier ack of the same reader.
+    A node may confirm an ack because of an earlier ack from the same reader.
     """
     found: dict[int, float] = {}
     by_reader: dict[tuple[str, int], History] = {}
@@ -155,7 +147,7 @@ def acks_since(own: History) -> dict[int, float]:
 
 def lands_first(move: Operation) -> bool:
     """Return whether the answer to a seek or an attach shows the first kept offset."""
-    if not move.done or move.already:
+    if not move.done:
         return False
     start = move.start
     before = isinstance(start, FromOffset) and start.offset < move.offset
@@ -167,10 +159,6 @@ def confirmed(ack: Operation) -> bool:
 
 
 def drops_from(operations: History) -> float:
-    """Return the time from which the policy of the topic may drop unread messages."""
+    """Return the time from which the topic's policy may drop unread messages."""
     dropping = (each for each in operations if each.policy is not None and each.policy.drop_unread)
     return min((each.call for each in dropping), default=inf)
-
-
-def unsure(operation: Operation) -> bool:
-    return not operation.done or operation.already

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
 from math import inf
 from typing import NamedTuple, TypeAlias
 
@@ -80,7 +79,7 @@ class Log:
 
 class TopicState(NamedTuple):
     exists: bool
-    epoch: int  # id of the topic, or 0 if unknown
+    epoch: int  # id of the topic, or 0 if no answer names it
     log: Log
     first: int  # no message below this offset is kept
     top: int  # upper bound of the first kept offset, or FREE
@@ -106,6 +105,7 @@ States: TypeAlias = tuple[TopicState, ...]
 NO_NAMES: frozenset[str] = frozenset()
 NOTHING: frozenset[int] = frozenset()
 FREE = -1
+LAST = 2**63  # no log is as long
 ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NO_NAMES, NOTHING, 0, ())
 
 
@@ -167,10 +167,20 @@ class Shown:
     def __init__(self) -> None:
         self.claimed: list[int] = []  # offsets of answered puts, sorted
         self.end = 0  # minimum length of the log
+        self.publish = 0  # the highest offset of a publish that may belong to this epoch
         self.most = 0  # maximum length of the log, because some answers lack the epoch
+        self.firm = False  # whether the epoch must exist, whatever unanswered operations did
         self.got = False  # whether readers may get its messages after the epoch has ended
         self.seen = Seen()
         self.places: dict[bytes, set[int]] = {}  # offsets of messages that only one put has
+
+    def contradicts(self, offset: int, digests: bytes) -> bool:
+        """Return whether answers show that this epoch has no such put at this offset."""
+        count = len(digests) // DIGEST_BYTES
+        if not self.seen.fits(offset, digests):
+            return True
+        at = bisect_left(self.claimed, offset)
+        return at < len(self.claimed) and self.claimed[at] < offset + count
 
     def claims(self, offset: int) -> bool:
         """Return whether an answered put begins at this offset."""
@@ -192,17 +202,23 @@ NOT_SHOWN = Shown()
 class TopicModel:
     """The rules of a topic. `shown` has the evidence for each known epoch.
 
-    `wild` has the runs of offsets, by epoch, that optional puts may have written.
+    `named` has all epochs that operations name. `wild` has the runs of offsets, by epoch, that
+    optional puts may have written. `limits` has the maximum length of the log in an epoch that no
+    answer names, for each named epoch that it may follow.
     """
 
-    def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
+    def __init__(
+        self,
+        shown: dict[int, Shown],
+        wild: dict[int, list[tuple[int, int]]],
+        named: set[int],
+        limits: list[tuple[int, int]] | None = None,
+    ) -> None:
         self.shown, self._wild = shown, wild
-        self._epochs = sorted(epoch for epoch in shown if epoch)
+        self._epochs = sorted(named - {0})
         self._got = {epoch for epoch in shown if shown[epoch].got}
         self._anywhere = shown[0].end if 0 in shown else 0
-        # For each known epoch, the maximum length of the log in this or any later epoch.
-        ends = [self._anywhere, *(shown[epoch].most for epoch in reversed(self._epochs))]
-        self._most = list(accumulate(ends, max))[::-1]
+        self._limits = limits or [(0, self._anywhere)]
 
     def step(self, state: TopicState, effect: Effect) -> States:
         match effect.operation.kind:
@@ -255,11 +271,17 @@ class TopicModel:
             return True
         if shown.seen.any(state.next, UNKNOWN):
             return not shown.seen.has(state.next, effect.digests)
-        return skips or state.next >= shown.end or shown.claims(state.next)
+        return skips or state.next >= max(shown.end, shown.publish) or shown.claims(state.next)
 
     def stage(self, state: TopicState) -> Stage | None:
-        """Return the epoch and the length of the log, or None if optional puts may extend it."""
-        return (state.epoch, state.log.next) if state.exists and not self._wild else None
+        """Return the epoch and the length of the log, or None if optional puts may extend it.
+
+        Between two epochs that answers name, return a stage between all of their stages.
+        """
+        if self._wild:
+            return None
+        known = state.exists and state.epoch
+        return (state.epoch, state.log.next) if known else (state.ended, LAST + 1)
 
     def spent(self, state: TopicState) -> tuple[TopicState, frozenset[int]]:
         """Return the state without the puts of this epoch that may repeat, and these puts."""
@@ -270,33 +292,23 @@ class TopicModel:
 
     def _alive(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         """Yield the state if the topic exists in this epoch."""
-        if state.exists:
-            if epoch in (0, state.epoch):
-                yield state
-            elif not state.epoch and epoch > state.ended:
-                yield state._replace(epoch=epoch)
+        if state.exists and epoch in (0, state.epoch):
+            yield state
 
     def _absent(self, state: TopicState) -> Iterator[TopicState]:
         """Yield the state without the topic, if it does not exist or may end without a delete."""
         if not state.exists:
             yield state
         elif state.idle and self._may_end(state):
-            yield from self._over(state)
-
-    def _over(self, state: TopicState) -> Iterator[TopicState]:
-        """Yield the ended topic, also with a known epoch whose messages readers still get."""
-        yield self._ended(state)
-        if not state.epoch:
-            epoch = self._epoch_after(state.ended)
-            named = state._replace(epoch=epoch)
-            if epoch in self._got and self._may_end(named):
-                yield self._ended(named)
+            yield self._ended(state)
 
     def _ended(self, state: TopicState) -> TopicState:
         state = self._grown(state, self.shown.get(state.epoch, NOT_SHOWN).end)
         past = state.past
-        if state.next and (state.epoch in self._got or 0 in self._got):
-            past = (*past, (state.epoch, state.log))
+        over = (state.epoch, state.log)
+        # Equal logs count once. Otherwise an unanswered put could make the state grow without end.
+        if state.next and (state.epoch in self._got or 0 in self._got) and over not in past:
+            past = (*past, over)
         return ABSENT._replace(ended=max(state.ended, state.epoch), past=past)
 
     def _may_end(self, state: TopicState) -> bool:
@@ -329,23 +341,25 @@ class TopicModel:
     def _created(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         """Yield a new epoch, if the topic does not exist or may end without a delete."""
         for over in self._absent(state):
-            if not epoch or epoch > over.ended:
-                yield over._replace(exists=True, epoch=epoch, log=Log(bytearray()))
+            for each in (epoch,) if epoch else self._next_epochs(over.ended):
+                if each == 0 or each > over.ended:
+                    yield over._replace(exists=True, epoch=each, log=Log(bytearray()))
 
     def _made(self, state: TopicState, epoch: int) -> Iterator[TopicState]:
         yield from self._alive(state, epoch)
         yield from self._created(state, epoch)
 
-    def _next_epoch(self, state: TopicState) -> Iterator[TopicState]:
-        """Yield the next known epoch. Skipping an epoch would contradict its answers."""
-        for over in self._absent(state):
-            if epoch := self._epoch_after(over.ended):
-                yield from self._created(over, epoch)
+    def _next_epochs(self, ended: int) -> Iterator[int]:
+        """Yield the epochs that may come next, and 0 for one that no answer names.
 
-    def _epoch_after(self, ended: int) -> int:
-        """Return the next known epoch, or 0 if all known epochs have ended."""
-        at = bisect_right(self._epochs, ended)
-        return self._epochs[at] if at < len(self._epochs) else 0
+        A later epoch may come next only if no answer of the epochs before it needs them.
+        """
+        for epoch in self._epochs[bisect_right(self._epochs, ended) :]:
+            yield epoch
+            shown = self.shown.get(epoch)
+            if shown is not None and shown.firm:
+                break
+        yield 0
 
     # -- messages --
 
@@ -377,8 +391,7 @@ class TopicModel:
 
     def _noted(self, state: TopicState, effect: Effect) -> bytes:
         """Return the digests, with UNKNOWN for messages that no answer shows."""
-        # While the epoch is unknown, later answers may still need the digests.
-        if effect.answered or not state.epoch:
+        if effect.answered:
             return effect.digests
         seen = (self.shown.get(state.epoch, NOT_SHOWN).seen, self.shown.get(0, NOT_SHOWN).seen)
         return b"".join(
@@ -388,9 +401,9 @@ class TopicModel:
 
     def _any_epoch(self, state: TopicState) -> Iterator[TopicState]:
         yield from self._alive(state, 0)
-        yield from self._next_epoch(state)
-        if self._anywhere:
-            yield from self._created(state, 0)
+        for created in self._created(state, 0):
+            if created.epoch or self._longest(created):
+                yield created
 
     def _free(self, state: TopicState, effect: Effect) -> bool:
         """Return whether a put without an offset may come next in the log and is useful."""
@@ -409,9 +422,9 @@ class TopicModel:
         return shown.seen.fits(begin, effect.digests)
 
     def _longest(self, state: TopicState) -> int:
-        """Return the maximum length of a log that answers may show in this or a later epoch."""
+        """Return the maximum length of the log that answers may show."""
         if not state.epoch:
-            return self._most[bisect_right(self._epochs, state.ended)]
+            return self._limits[bisect_right(self._limits, (state.ended, inf)) - 1][1]
         shown = self.shown.get(state.epoch)
         return self._anywhere if shown is None else shown.most
 
@@ -423,7 +436,7 @@ class TopicModel:
                 if holds(now.log, get):
                     return (now,)
         ended = (epoch for epoch, log in state.past if holds(log, get))
-        if any(not get.topic_id or epoch in (0, get.topic_id) for epoch in ended):
+        if any(not get.topic_id or epoch == get.topic_id for epoch in ended):
             return (state,)
         # An optional put may have created the topic, and the topic may have ended since.
         alive = any(self._alive(state, get.topic_id))
@@ -467,8 +480,6 @@ class TopicModel:
     def _reached(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         """Yield the topic as it is, or in a new epoch."""
         yield from self._made(state, effect.epoch)
-        if not effect.answered:
-            yield from self._next_epoch(state)
 
     def _unsubscribe(self, state: TopicState, effect: Effect) -> States:
         operation = effect.operation
@@ -487,13 +498,10 @@ class TopicModel:
                     yield now if now.declared else now._replace(declared=True)
         for created in self._created(state, effect.epoch):
             yield under(created, policy)._replace(declared=True)
-        if not effect.answered:
-            for created in self._next_epoch(state):
-                yield under(created, policy)._replace(declared=True)
 
     def _delete(self, state: TopicState, effect: Effect) -> States:
         if state.exists:
-            return tuple(self._over(state)) if self._may_end(state) else ()
+            return (self._ended(state),) if self._may_end(state) else ()
         return (
             (state,) if effect.answered and (effect.operation.already or effect.put_before) else ()
         )
@@ -522,7 +530,8 @@ def with_name(state: TopicState, operation: Operation) -> TopicState:
 def too_late(state: TopicState, effect: Effect) -> bool:
     """Return whether the answer to a put shows that it happened in an earlier epoch."""
     put = effect.operation
-    return not effect.answered and put.done and 0 < put.topic_id <= state.epoch
+    over = max(state.epoch, state.ended)
+    return not effect.answered and put.done and 0 < put.topic_id <= over
 
 
 def holds(log: Log, get: Operation) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
+from typing import TypeAlias
 
 from msgspec.structs import replace as replaced
 
@@ -21,7 +22,9 @@ from oncecast.history.partition import (
 )
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
+from oncecast.history.windows import Windows, lacks_epoch, limited, with_epochs
 
+Narrowed: TypeAlias = tuple[list[Item], dict[int, Shown], list[tuple[int, int]]]
 PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals of puts that may still be stored
 
 
@@ -32,12 +35,15 @@ class TopicPart(Part):
         self._first_put = min(puts, default=inf)  # the first put may create the topic
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
-        self._seen = {digest for each in seen for digest in cut(each.digests)}
+        self._seen: dict[bytes, set[int]] = {}  # epochs of the answers that show a message
+        for each in seen:
+            for digest in cut(each.digests):
+                self._seen.setdefault(digest, set()).add(each.topic_id)
         epochs = {each.topic_id for each in self.operations if each.topic_id}
         # If the topic never ends, all operations belong to its only epoch.
         self._only = min(epochs) if not self._enders and len(epochs) == 1 else 0
 
-    def problem(self, loose: frozenset[int] = NONE) -> Problem:
+    def problem(self, loose: frozenset[int] = NONE, *, narrow: bool = True) -> Problem:
         items: list[Item] = []
         wild: dict[int, list[tuple[int, int]]] = {}
         for number, operation in enumerate(self.operations, 1):
@@ -48,8 +54,25 @@ class TopicPart(Part):
             else:
                 items += self._pending(operation, self._items(operation, number, loose=free))
         runs = {epoch: joined_runs(each) for epoch, each in wild.items()}
-        model = TopicModel(shown_by_epoch(items, self._of_one_put(items)), runs)
+        shown, limits = self._shown(items), None
+        if narrow and not wild:
+            items, shown, limits = self._narrowed(items, shown)
+        named = {each.effect.epoch for each in items}.union(wild)
+        model = TopicModel(shown, runs, named, limits)
         return Problem(items, topic_model.ABSENT, model)
+
+    def _narrowed(self, items: list[Item], shown: dict[int, Shown]) -> Narrowed:
+        windows = Windows(items, shown)
+        items = windows.narrow()
+        if any(map(lacks_epoch, items)):
+            items = with_epochs(items, shown, windows.spans())
+            shown = self._shown(items)
+            windows = Windows(items, shown)
+            items = windows.narrow()
+        return items, shown, limited(items, shown, windows.spans())
+
+    def _shown(self, items: list[Item]) -> dict[int, Shown]:
+        return shown_by_epoch(items, self._of_one_put(items))
 
     def _of_one_put(self, items: Iterable[Item]) -> set[bytes]:
         """Return the messages without a known offset that appear in a single put."""
@@ -63,7 +86,8 @@ class TopicPart(Part):
         epoch, due = operation.topic_id or self._only, due_of(operation)
         match operation.kind:
             case "publish":
-                # Its topic may have ended with its source, before the only known epoch began.
+                # The publish may be in an earlier epoch of the topic, which ended along with the
+                # source.
                 return self._put_items(operation, operation.topic_id, number)
             case "put":
                 return self._put_items(operation, epoch, number)
@@ -95,35 +119,56 @@ class TopicPart(Part):
         stage = (epoch, effect.offset) if epoch and effect.offset >= 0 else None
         if not any(each.call <= due and put.call <= due_of(each) for each in self._enders):
             return [Item(effect, put.call, due, put.done, chain, stage=stage)]
-        # If the topic was deleted before the answer came, the client repeats the put in the next.
+        # If the topic was deleted before the answer came, the client repeats the put in the next
+        # epoch.
         items = [Item(effect._replace(double=number), put.call, due, chain=chain, stage=stage)]
         again = Effect(put, False, put.digests, double=number)
-        # Unanswered puts are interchangeable if none of their messages was seen.
-        unseen = not put.done and self._seen.isdisjoint(cut(put.digests))
-        like = put.messages if unseen else None
-        rank = -put.messages if unseen else 0  # try long puts first, because short ones fit later
+        like = put.messages if self._is_unseen(put) else None
+        rank = -put.messages if like else 0  # try long puts first, because short ones fit later
+        # The put happens in an earlier epoch than its answer, and so before it is due.
+        earlier = bool(put.done and put.topic_id)
         twin = Item(
             again,
             put.call,
-            due,
+            inf if earlier else due,
             must=False,
             often=True,
             rank=rank,
-            guess=put.done,
+            guess=put.done and not like,
             like=like,
             spends=number,
+            last=(put.topic_id, -1) if earlier else None,
         )
         return [*items[: put.done], twin]
 
+    def _is_unseen(self, put: Operation) -> bool:
+        """Return whether the put's messages appear in no answer except its own.
+
+        Another put with the same number of messages can then replace this one.
+        """
+        if put.done and not put.topic_id:
+            return False
+        epochs = (self._seen.get(digest, NONE) for digest in cut(put.digests))
+        if put.done:
+            return all(epoch >= put.topic_id for each in epochs for epoch in each)
+        return not any(epochs)
+
 
 def with_publishes(operations: History) -> History:
-    """Merge all publish requests for one number of a source, which is published only once."""
-    staged: dict[tuple[str, int, str], bytes] = {}
-    published: dict[tuple[str, int], Operation] = {}
+    """Merge all publish requests for one number of a source, which is published only once.
+
+    After a drop, the number and the names of its parts may be used again.
+    """
+    life_of = numbers_in_use(operations)
+    staged: dict[tuple[str, int, int, str], bytes] = {}
+    published: dict[tuple[str, int, int], Operation] = {}
     rest: History = []
     for each in operations:
+        key = (each.source, each.number, life_of(each))
         if each.kind == "stage":
-            staged.setdefault((each.source, each.number, each.parts[0]), each.digests)
+            staged.setdefault((*key, each.parts[0]), each.digests)
+        elif each.kind == "drop":
+            continue
         elif each.kind != "publish":
             rest.append(each)
         else:
@@ -131,13 +176,26 @@ def with_publishes(operations: History) -> History:
                 each = replaced(each, returned=None, error="")
             elif each.refused:
                 continue  # no copy of the command had an effect
-            key = (each.source, each.number)
             published[key] = joined(published[key], each) if key in published else each
-    for (source, number), each in published.items():
-        parts = [staged.get((source, number, part), b"") for part in each.parts]
+    for key, each in published.items():
+        parts = [staged.get((*key, part), b"") for part in each.parts]
         rest.append(replaced(each, digests=b"".join(parts) or each.digests))
     rest.sort(key=lambda each: each.call)
     return rest
+
+
+def numbers_in_use(operations: History) -> Callable[[Operation], int]:
+    """Return a function that counts the drops of an operation's number before its call."""
+    drops: dict[tuple[str, int], list[float]] = {}
+    for each in operations:
+        if each.kind == "drop" and each.done:
+            drops.setdefault((each.source, each.number), []).append(due_of(each))
+
+    def life_of(operation: Operation) -> int:
+        known = drops.get((operation.source, operation.number), ())
+        return sum(time <= operation.call for time in known)
+
+    return life_of
 
 
 def joined(one: Operation, other: Operation) -> Operation:
@@ -166,6 +224,7 @@ def shown_by_epoch(items: Iterable[Item], of_one_put: set[bytes]) -> dict[int, S
             continue
         shown = found.setdefault(effect.epoch, Shown())
         shown.end = max(shown.end, operation.next, operation.offset)
+        shown.firm |= operation.kind != "get"
         if operation.kind in ("put", "publish"):
             if effect.offset >= 0:
                 shown.claimed.append(effect.offset)

@@ -26,6 +26,7 @@ from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire import results as done
 from oncecast.wire.frames import Chunk, Scan, Scanned, View
+from oncecast.wire.limits import LIMITS
 from oncecast.wire.message import Message
 from oncecast.wire.retention import DEFAULT, Policy
 
@@ -46,8 +47,9 @@ class Node:
     def __init__(self) -> None:
         self.machine = Machine()
         self.slot = self.clock = 0
-        self.logs: dict[int, list[bytes]] = {}  # by topic epoch
+        self.logs: dict[int, list[bytes]] = {}  # topic epoch -> messages
         self._staged: dict[tuple[str, int, str], bytes] = {}
+        self.machine.apply(0, do.SetLimits(LIMITS, do.SEEK_LEVEL))
 
     def apply(self, command: Any) -> Any:
         self.slot += 1
@@ -105,7 +107,9 @@ class Call:
         self.result: Any = None
 
     def attempt(self) -> None:
-        self.result = self.execute()
+        result = self.execute()
+        if result is not None:
+            self.result = result
 
     def answer(self) -> None:
         shown = isinstance(self.result, View | Scanned)
@@ -179,7 +183,7 @@ class Reader:
         self.start_at = start_at
         self.epoch = self.topic_id = 0
         self.expected = self.delivered = self.acked = self.sent = 0
-        self.back = 0  # messages below it were rejected
+        self.back = 0  # messages below this offset were rejected
         self.coming: list[local.Arrived] = []
 
     def execute(self) -> None:
@@ -200,7 +204,7 @@ class Reader:
         node = self.client.node
         result = node.apply(do.Attach(self.topic, self.name, self.incarnation))
         if self.client.rng.random() < 0.2:
-            return  # the answer is lost
+            return  # the answer gets lost
         if not isinstance(result, done.Attached):
             self._end(result)
             return
@@ -313,6 +317,36 @@ class Client:
         self.ask(local.Do(self.tickets, command))
         self.calls.append(Call(self, self.tickets, lambda: self.node.apply(command)))
 
+    def seek(self, topic: str, name: str) -> None:
+        self.tickets += 1
+        seek = do.Seek(topic, name, self.play.start(), 0, f"{self.incarnation}.{self.tickets}")
+        self.ask(local.Do(self.tickets, seek))
+        self.calls.append(Call(self, self.tickets, self._attempts(replace(seek, expected=0))))
+
+    def _attempts(self, seek: do.Seek) -> Callable[[], Any]:
+        """Return a function that executes a copy of any attempt so far.
+
+        If the node names another epoch, the next attempt has that epoch, as in a client session.
+        """
+        attempts = [seek]
+
+        def execute() -> Any:
+            asked = self.rng.choice(attempts)
+            result = self.node.apply(asked)
+            if not isinstance(result, errors.Fenced | errors.Repositioned):
+                return result
+            if isinstance(result, errors.Repositioned):
+                seek = replace(asked, epoch=result.epoch)
+            elif asked.epoch:
+                return result
+            else:
+                seek = replace(asked, expected=result.epoch)
+            if seek not in attempts:
+                attempts.append(seek)
+            return None
+
+        return execute
+
     def look(self, topic: str) -> None:
         self.tickets += 1
         show = local.Show(self.tickets, topic, subscriptions=self.rng.random() < 0.7)
@@ -382,7 +416,7 @@ class Client:
         start = self.play.start()
         self.ask(local.Move(self.tickets, *where, start))
         seek = do.Seek(*where, start, 0, f"{self.incarnation}.{self.tickets}", reader.epoch)
-        self.calls.append(Call(self, self.tickets, lambda: self.node.apply(seek)))
+        self.calls.append(Call(self, self.tickets, self._attempts(seek)))
 
 
 class Play:
@@ -393,7 +427,7 @@ class Play:
         self.time = 0.0
         self.node = Node()
         self.recorder = Recorder(lambda: self.time, sink)
-        self.ghosts: list[Callable[[], Any]] = []  # executed once or never
+        self.ghosts: list[Callable[[], Any]] = []  # calls that are executed once or never
         self._topics = TOPICS[:topics]
         self.clients = [Client(self, name) for name in ("ann", "bob", "eve")[:clients]]
         self._numbers = 0
@@ -429,7 +463,7 @@ class Play:
             (1, lambda: do_(do.CreateTopic(topic, 0, rng.choice(POLICIES)))),
             (1, lambda: do_(do.SetPolicy(topic, 0, rng.choice(POLICIES)))),
             (1, lambda: do_(do.DeleteTopic(topic, 0))),
-            (1, lambda: do_(do.Seek(topic, name, self.start(), 0, f"t{self.time}"))),
+            (2, lambda: client.seek(topic, name)),
             (2, lambda: self._stage(client, topic)),
             (1, client.crash),
         ]
@@ -483,5 +517,7 @@ class Play:
 
     def _answer_call(self, client: Client, call: Call) -> None:
         client.calls.remove(call)
+        if self.rng.random() < 0.3:
+            self.ghosts.append(call.execute)  # a late copy may be executed
         if self.rng.random() < 0.9:
             call.answer()

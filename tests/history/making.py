@@ -47,6 +47,10 @@ def publish(
     return [stage, op("publish", call, returned, offset=offset, count=1, **source, **fields)]
 
 
+def dropped(call: float, returned: float | None, number: int = 1) -> Operation:
+    return op("drop", call, returned, source="source", number=number)
+
+
 def of_reader(kind: Kind, time: float, **fields: Any) -> Operation:
     where = {"epoch": 2, "reader": "r1", "subscription": NAME, "topic_id": 1}
     return op(kind, time, time, **{**where, **fields})

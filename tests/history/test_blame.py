@@ -109,7 +109,7 @@ def test_finding_is_printed_as_a_timeline() -> None:
         "  ann  ├───┤           put [a b] → offset 0",
         "  bob          ├───┤   look → ends at 0",
         "       2 to 5 s",
-        "  omitted, because not needed for the contradiction: 1 operation",
+        "  omitted, because the contradiction does not involve them: 1 operation",
     ]
 
 

@@ -21,6 +21,7 @@ from tests.history.making import (
     attached,
     created,
     deleted,
+    dropped,
     got,
     left,
     look,
@@ -52,7 +53,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         "ends at 2, not at 1",
         [SUB, put(2, 3, 0, "a"), put(4, 5, 1, "b"), scanned(6, 7, 1, 0, "a")],
     ),
-    "a scan shows other messages than were put": (
+    "a scan shows messages that were not put": (
         "the topic has other messages",
         [SUB, ABC, scanned(6, 7, 3, 0, "a", "x", "c")],
     ),
@@ -76,7 +77,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         "put of ann",
         [SUB, put(2, 3, 0, "a"), put(4, 5, 2, "b")],
     ),
-    "puts in flight of one producer are reordered": (
+    "a producer's puts in flight are reordered": (
         "put",
         [SUB, put(2, 10, 1, "a"), put(3, 9, 0, "b")],
     ),
@@ -181,7 +182,7 @@ BROKEN: dict[str, tuple[str, History]] = {
             got(14, 2, "f", epoch=4, reader="r2", topic_id=2),
         ],
     ),
-    "messages are skipped as only the policy of an earlier topic with the same name allows": (
+    "messages are skipped that only an earlier topic's policy allows to skip": (
         "messages were skipped",
         [
             *(created(0, 1, policy=Policy(bytes_max=1, drop_unread=True)), deleted(2, 3)),
@@ -220,7 +221,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         "create",
         [created(0, 1, topic_id=2), deleted(2, 3), created(4, 5, topic_id=1)],
     ),
-    "a reader gets a message of the previous epoch": (
+    "a reader gets a message from the previous epoch": (
         "get",
         [
             SUB,
@@ -245,7 +246,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         "look of ann",
         [created(0, 1, policy=KEEP_ALL), ABC, look(4, 5, 3, first=1, policy=KEEP_ALL)],
     ),
-    "a message that was gone is back": (
+    "a deleted message reappears": (
         "messages before 2 are gone",
         [created(0, 1), ABC, look(4, 5, 3, first=2), look(6, 7, 3, first=0)],
     ),
@@ -306,7 +307,7 @@ BROKEN: dict[str, tuple[str, History]] = {
             look(8, 9, 3, ("sub", 2, 3)),
         ],
     ),
-    "an ack of a fenced reader takes effect": (
+    "an ack from a fenced reader takes effect": (
         "the cursor is at 0 in epoch 3",
         [
             SUB,
@@ -318,7 +319,7 @@ BROKEN: dict[str, tuple[str, History]] = {
             look(8, 9, 3, ("sub", 2, 3)),
         ],
     ),
-    "an ack of a fenced reader is confirmed": (
+    "an ack from a fenced reader is confirmed": (
         "epoch 3 has fenced epoch 2",
         [
             SUB,
@@ -329,7 +330,7 @@ BROKEN: dict[str, tuple[str, History]] = {
             ack(7, 8, 2),
         ],
     ),
-    "the final ack of a reader that left is lost": (
+    "a departed reader's final ack is lost": (
         "the cursor",
         [
             SUB,
@@ -338,6 +339,20 @@ BROKEN: dict[str, tuple[str, History]] = {
             got(4, 0, "a", "b"),
             left(5, 6, 2, 2),
             attached(7, 8, 1, 3, epoch=3, reader="r2"),
+        ],
+    ),
+    "a late publish publishes a part that was staged after a drop": (
+        "get of ann",
+        [
+            *(SUB, READ, *publish(3, None, -1, value="old"), dropped(4, 5)),
+            *(*publish(7, 8, -1, value="new", error="other-content"), got(9, 0, "new")),
+        ],
+    ),
+    "an old part is published after a drop": (
+        "offset 0",
+        [
+            *(SUB, READ, *publish(3, 3.5, -1, value="old", error="not-staged"), dropped(4, 5)),
+            *(*publish(7, 8, 0, value="new"), got(9, 0, "old")),
         ],
     ),
     "a seek is ignored": (
@@ -367,6 +382,55 @@ BROKEN: dict[str, tuple[str, History]] = {
     "a seek moves to another offset": (
         "seek of ann",
         [SUB, ABC, sought(4, 5, 2, 5, start=FromOffset(1))],
+    ),
+    "an answered seek takes effect again after another seek": (
+        "the cursor",
+        [
+            *(SUB, ABC, sought(4, 9, 1, 5, start=FromOffset(1), already=True)),
+            *(
+                sought(5, 6, 2, 6, client="bob", start=FromOffset(2)),
+                look(10, 11, 3, ("sub", 1, 7)),
+            ),
+        ],
+    ),
+    "an unanswered seek takes effect again after another seek": (
+        "the cursor",
+        [
+            *(SUB, ABC, sought(4, None, -1, 0, start=FromOffset(1)), look(5, 6, 3, ("sub", 1, 5))),
+            *(sought(7, 8, 2, 6, client="bob", start=FromOffset(2)), look(9, 10, 3, ("sub", 1, 7))),
+        ],
+    ),
+    "a refused seek takes effect again after another seek": (
+        "the cursor",
+        [
+            *(SUB, ABC, sought(4, 9, -1, 0, start=FromOffset(1), error="denied")),
+            *(
+                look(5, 6, 3, ("sub", 1, 5)),
+                sought(6.1, 7, 2, 6, client="bob", start=FromOffset(2)),
+            ),
+            look(10, 11, 3, ("sub", 1, 7)),
+        ],
+    ),
+    "an answered seek takes effect again in a new subscription": (
+        "the cursor",
+        [
+            *(SUB, ABC, sought(4, 9, 2, 5, start=FromOffset(2)), unsubscribed(5, 6)),
+            *(subscribed(7, 8, topic_id=1, start=FromOffset(0)), look(10, 11, 3, ("sub", 2, 7))),
+        ],
+    ),
+    "the copy of an answered seek shows an offset that was never acknowledged": (
+        "the cursor",
+        [
+            *(SUB, ABC, sought(4, 5, 1, 5, start=FromOffset(1), already=True)),
+            look(6, 7, 3, ("sub", 2, 5)),
+        ],
+    ),
+    "a seek of a missing subscription has an effect": (
+        "the cursor",
+        [
+            *(SUB, ABC, unsubscribed(3.1, 3.2), sought(4, 9, -1, 0, error="not-subscribed")),
+            *(subscribed(5, 6, 2, start=FromOffset(2)), look(10, 11, 3, ("sub", 0, 7))),
+        ],
     ),
     "a consumer starts after its stored offset and skips unread messages": (
         "attach of ann",

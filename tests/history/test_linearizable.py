@@ -17,6 +17,7 @@ from tests.history.making import (
     attached,
     created,
     deleted,
+    dropped,
     got,
     left,
     look,
@@ -38,7 +39,7 @@ FINE: dict[str, History] = {
     "no operations": [],
     "a put in flight may be seen": [SUB, put(2, 5, 0, "a"), look(3, 4, 1)],
     "a put in flight may be unseen": [SUB, put(2, 5, 0, "a"), look(3, 4, 0)],
-    "puts in flight of two clients may have any order": [
+    "puts in flight from two clients may have any order": [
         SUB,
         *(put(2, 9, 1, "a"), put(3, 9, 0, "b", client="bob")),
     ],
@@ -78,11 +79,19 @@ FINE: dict[str, History] = {
     "a number is published once for several requests": [
         *(SUB, READ, *publish(3, None, -1), *publish(5, 6, 0, already=True), got(7, 0, "staged")),
     ],
+    "a number is used again after a drop": [
+        *(SUB, READ, *publish(3, None, -1, value="old"), dropped(4, 5)),
+        *(*publish(7, 8, 0, value="new"), got(9, 0, "new")),
+    ],
+    "a number is published before it is dropped": [
+        *(SUB, READ, *publish(3, None, -1, value="old"), dropped(4, 5)),
+        *(*publish(7, 8, -1, value="new", error="other-content"), got(9, 0, "old")),
+    ],
     "a reader is moved by another client": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), sought(5, 6, 1, 7, start=FromOffset(1))),
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", "c", epoch=7)),
     ],
-    "a reader learns of a seek before the client that sent it": [
+    "a reader learns of another client's seek before that client does": [
         *(SUB, ABC, READ_ABC, sought(5, 9, 1, 7, start=FromOffset(1))),
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", epoch=7)),
     ],
@@ -95,11 +104,11 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, sought(5, 6, -1, 0, start=FromOffset(1), error="overloaded")),
         *(look(7, 8, 3, ("sub", 0, 2)), look(9, 10, 3, ("sub", 1, 7))),
     ],
-    "an ack without an answer is seen, or not yet": [
+    "an ack without an answer may or may not be seen yet": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 1), ack(6, None, 2)),
         *(look(7, 8, 3, ("sub", 1, 2)), look(9, 10, 3, ("sub", 2, 2))),
     ],
-    "an ack in flight when a reader is fenced counts, or not": [
+    "an ack in flight when a reader is fenced may count": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
         attached(6, 7, 2, 3, epoch=3, reader="r2"),
     ],
@@ -123,7 +132,7 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), left(5, 6, 1, 1)),
         *(attached(7, 8, 1, 3, epoch=3, reader="r2"), got(9, 1, "b", reader="r2", epoch=3)),
     ],
-    "a message of a deleted topic arrives late": [
+    "a message from a deleted topic arrives late": [
         *(SUB, ABC, READ_ABC, deleted(4, 5), no_topic(6, 7), got(8, 0, "a", "b")),
     ],
     "a topic is deleted and created again": [

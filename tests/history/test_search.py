@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oncecast.history.check import parts
 from oncecast.history.operation import History
-from oncecast.history.partition import Problem
+from oncecast.history.partition import Part, Problem
 from oncecast.history.search import Item, Outcome, lanes, search
 from tests.history.machine_play import Play
 
@@ -69,12 +69,11 @@ def spoiled(history: History, rng: Random) -> History:
     return found
 
 
-def small_problems(seed: int) -> list[Problem]:
+def small_parts(seed: int) -> list[Part]:
     rng = Random(seed)
     history = Play(seed, topics=1, clients=2).run(rng.choice((40, 80, 120)))
     history = spoiled(history[: rng.randrange(4, 14)], rng)
-    problems = [part.problem() for part in parts("red", history)]
-    return [each for each in problems if is_small(each)]
+    return [part for part in parts("red", history) if is_small(part.problem())]
 
 
 def is_small(problem: Problem) -> bool:
@@ -84,13 +83,15 @@ def is_small(problem: Problem) -> bool:
 
 @given(st.integers(0, 1 << 32))
 def test_search_agrees_with_brute_force(seed: int) -> None:
-    for problem in small_problems(seed):
-        found = search(problem.items, problem.initial, problem.model)
-        assert found.outcome is not Outcome.UNDECIDED
-        if found.outcome is Outcome.LINEARIZABLE:
-            assert is_an_order(problem, found.order)
-        else:
-            assert not brute_force(problem)
+    for part in small_parts(seed):
+        for narrow in (False, True):
+            problem = part.problem(narrow=narrow)
+            found = search(problem.items, problem.initial, problem.model)
+            assert found.outcome is not Outcome.UNDECIDED
+            if found.outcome is Outcome.LINEARIZABLE:
+                assert is_an_order(problem, found.order)
+            else:
+                assert not brute_force(part.problem(narrow=False))
 
 
 @pytest.mark.long
@@ -98,7 +99,8 @@ def test_small_histories_include_legal_and_illegal_histories() -> None:
     """Otherwise the test above would prove little."""
     outcomes: Counter[Outcome] = Counter()
     for seed in range(200):
-        for problem in small_problems(seed):
+        for part in small_parts(seed):
+            problem = part.problem()
             found = search(problem.items, problem.initial, problem.model)
             outcomes[found.outcome] += len(problem.items) > 3
     assert min(outcomes[Outcome.LINEARIZABLE], outcomes[Outcome.IMPOSSIBLE]) > 20, outcomes
@@ -186,7 +188,7 @@ def test_nonoverlapping_operations_share_a_lane() -> None:
 
 
 class Bag:
-    """Holds numbers: "add" adds one, "need" and "lack" test for it."""
+    """Holds numbers: "add" adds a number; "need" and "lack" test whether it is there."""
 
     def step(self, state: frozenset[int], effect: tuple[str, int]) -> tuple[frozenset[int], ...]:
         verb, number = effect
@@ -206,7 +208,7 @@ class Bag:
         return None
 
     def spent(self, state: frozenset[int]) -> tuple[int, frozenset[int]]:
-        """Hide numbers above 100, except for the size of the bag."""
+        """Hide numbers above 100, but still count them."""
         small = {number for number in state if number < 100}
         return hash((len(state), frozenset(small))), state - small
 
@@ -246,7 +248,7 @@ def test_replaceable_item_without_effect_is_taken_at_once() -> None:
 
 
 class Sequence:
-    """Remembers numbers in their order; "end" is possible when there are six."""
+    """Remembers numbers in order. "end" is possible once there are six."""
 
     def step(self, state: tuple[int, ...], effect: int | str) -> tuple[tuple[int, ...], ...]:
         if isinstance(effect, int):

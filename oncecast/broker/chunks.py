@@ -16,8 +16,8 @@ def chunks_of(
 ) -> tuple[tuple[Chunk, ...], list[int]]:
     """Return the chunks for these extents and their uncompressed sizes, up to `budget` bytes.
 
-    The first chunk may be larger than `budget`. Raise Missing while its batch is being fetched from
-    another replica, or Corrupt if no replica can read it.
+    The first chunk may be larger than `budget`. Raise Missing while the first batch is being
+    fetched from another replica, or Corrupt if no replica can read that batch.
     """
     chunks: list[Chunk] = []
     sizes: list[int] = []

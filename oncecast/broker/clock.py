@@ -29,7 +29,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 TIME_MAX = 1 << 62
-SUSTAINED = 6  # in steps
+SUSTAINED = 6  # steps for which disputed stamps must advance steadily
 
 
 class Dispute(IntEnum):

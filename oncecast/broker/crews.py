@@ -35,12 +35,14 @@ class Hand:
 class Crew:
     """The workers of one subscription, and whether a command about it is in flight."""
 
-    __slots__ = ("burying", "gone", "hands", "leasing", "unsent")
+    __slots__ = ("bury_at", "burying", "gone", "hands", "leasing", "refusals", "unsent")
 
     def __init__(self) -> None:
         self.hands: dict[str, Hand] = {}
         self.gone: dict[str, float] = {}  # workers without a connection, and when to release
         self.leasing = self.burying = False
+        self.refusals = 0  # burials refused in a row
+        self.bury_at = 0.0  # when to try the next one
         self.unsent: dict[str, None] = {}  # workers whose next messages could not be read yet
 
 
@@ -103,9 +105,11 @@ class Crews:
             del self._crews[where]
 
     def tidy(self, where: Where) -> None:
-        """Forget a crew without workers and without a command in flight."""
+        """Forget a crew that has no workers and no command in flight or to repeat."""
         crew = self._crews.get(where)
-        if crew is None or crew.hands or crew.gone or crew.leasing or crew.burying:
+        if crew is None or crew.hands or crew.gone:
+            return
+        if crew.leasing or crew.burying or crew.refusals:
             return
         del self._crews[where]
 

@@ -1,7 +1,7 @@
 """Flows: the delivery state of each reader, such as its next offset and credit.
 
 A flow delivers messages to the attached reader of a subscription, without gaps and within the
-credit of the client's last Fetch. It ends when its epoch does.
+credit of the client's last Fetch. The flow ends when the reader's epoch does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def readable_subscription(
         return NotSubscribed(topic, subscription)
     if found.epoch != epoch:
         return stale(found, epoch)
-    return found if found.incarnation else Fenced(epoch)  # detached: the client has to attach again
+    return found if found.incarnation else Fenced(epoch)  # detached: the client must attach again
 
 
 class Window:

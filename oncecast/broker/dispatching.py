@@ -1,8 +1,8 @@
-"""The node's side of shared subscriptions: give messages to the workers that want them.
+"""The node's side of shared subscriptions: hand out messages to the workers.
 
 Rules
 - A worker says how many messages it wants to hold. The leader proposes one `Lease` at a time for a
-  subscription, with the wants of all its workers. It sends messages when their lease is decided.
+  subscription, with the requests of all its workers. It sends messages once their lease is decided.
 - Leases are in the log. A new leader sends a worker the messages that the worker has not seen. A
   change of leader delivers no leased message to another worker.
 - A worker that disconnects and does not return within `GRACE` seconds has its messages released.
@@ -34,20 +34,22 @@ from oncecast.broker.service import NO_ASKER, Service
 from oncecast.broker.sharing import dead_letters
 from oncecast.broker.sizes import work_fault
 from oncecast.broker.topic import Topic
+from oncecast.kernel.backoff import backoff
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import LeaderChanged, Mended, Missing
 from oncecast.security.access import READ
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire.frames import Chunk, Elsewhere, Jobs, Work, WorkEnded
-from oncecast.wire.results import Buried
+from oncecast.wire.results import Buried, Leased, Result
 from oncecast.wire.sharing import WORKERS_MAX
 
 GRACE = 1.0  # seconds
-DUE_MIN, DUE_MAX = 0.01, 1.0  # seconds between two looks at all subscriptions
-TIDY_EVERY = 60.0  # seconds between two checks for idle workers
-KEYS_MAX = 2000  # messages whose keys one Lease contains
-JOBS_BYTES = 1 << 20  # per frame, unless one batch is larger
+DUE_MIN, DUE_MAX = 0.01, 1.0  # seconds between checks of all subscriptions
+TIDY_EVERY = 60.0  # seconds between checks for idle workers
+BURY_MIN, BURY_MAX = 1.0, 60.0  # seconds before a refused burial is retried
+KEYS_MAX = 2000  # maximum number of message keys in one Lease
+JOBS_BYTES = 1 << 20  # maximum bytes per frame, unless one batch is larger
 
 Found = tuple[Topic, Queue]
 NotFound = (
@@ -71,7 +73,7 @@ class Dispatcher(Protocol):
         rng: Random,
         *,
         service: Service,
-        window_bytes: int = 8 << 20,  # bytes that one worker holds; one message may exceed it
+        window_bytes: int = 8 << 20,  # bytes that one worker may hold; one message may exceed it
         principal_of: PrincipalOf = anonymous,
     ) -> None:
         super().__init__(me, rng)
@@ -79,7 +81,7 @@ class Dispatcher(Protocol):
         self._window_bytes = window_bytes
         self.crews = Crews()
         self._awaiting_lease: LeaseQueue[Work] = LeaseQueue(self, WorkLeaseDue())
-        self._due = 0.0  # when the timer is set for, or 0 if it is not set
+        self._due = 0.0  # time that the timer is set for; 0 if it is not set
         self._tidy_due = 0.0
 
     # -- inputs --
@@ -289,9 +291,7 @@ class Dispatcher(Protocol):
         if crew is None:
             return
         if isinstance(command, do.Bury):
-            crew.burying = False
-            if isinstance(event.result, Buried):
-                self._consider(where)
+            self._buried(where, crew, event.result)
             return
         crew.leasing = False
         for worker in command.gone:
@@ -300,6 +300,10 @@ class Dispatcher(Protocol):
             hand = crew.hands.get(worker)
             if hand is not None:
                 self._send(where, crew, hand)
+        for grant in event.result.grants if isinstance(event.result, Leased) else ():
+            if grant.worker not in crew.hands:  # the worker has left since the lease was proposed
+                crew.gone.setdefault(grant.worker, self.now + GRACE)
+                self._wake_in(GRACE)
         self._consider(where)
         self.crews.tidy(where)
 
@@ -348,6 +352,7 @@ class Dispatcher(Protocol):
                 lease_us=max(left, 0),
                 deliveries=tuple([count for _, count in part]),
                 chunks=tuple([chunk for chunk, _ in part]),
+                renewal_us=queue.settings.lease_us,
             )
             self.send(hand.client, jobs)
         hand.sent = token
@@ -364,7 +369,7 @@ class Dispatcher(Protocol):
     def _bury(self, where: Where, found: Found) -> None:
         topic, queue = found
         crew = self.crews.make(where)
-        if crew.burying:
+        if crew.burying or self.now < crew.bury_at:
             return
         name = dead_letters(*where, queue.settings)
         try:
@@ -374,6 +379,15 @@ class Dispatcher(Protocol):
         if command is not None:
             crew.burying = True
             self.ask(Execute(NO_ASKER, command))
+
+    def _buried(self, where: Where, crew: Crew, result: Result) -> None:
+        crew.burying = False
+        if isinstance(result, Buried):
+            crew.refusals, crew.bury_at = 0, 0.0
+            self._consider(where)
+        else:
+            crew.bury_at = self.now + backoff(crew.refusals, BURY_MIN, BURY_MAX)
+            crew.refusals += 1
 
     # -- time --
 
@@ -388,7 +402,7 @@ class Dispatcher(Protocol):
                     self._consider((topic.name, label))
                     if tidy:
                         self._tidy((topic.name, label), subscription.queue)
-        for where in self.crews.places():  # of subscriptions that no longer exist here
+        for where in self.crews.places():  # timers of subscriptions that no longer exist here
             if not isinstance(found := self._find(where), tuple):
                 self._end(where, found)
             self.crews.tidy(where)
@@ -396,7 +410,7 @@ class Dispatcher(Protocol):
             self._wake_in(DUE_MAX)
 
     def _tidy(self, where: Where, queue: Queue) -> None:
-        """Delete the records of workers that have been idle, and retry a refused burial."""
+        """Delete the records of workers that have been idle."""
         crew = self.crews.make(where)
         crew.burying = False
         if queue.idle_workers(self._service.expected_time()) and not crew.leasing:

@@ -1,4 +1,4 @@
-"""Requests, events, messages and timers of the protocols of a broker."""
+"""Requests, events, messages and timers of the broker protocols."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class LeaseDue(Value):
 
 
 class WorkDue(Value):
-    """Timer: a lease may have ended, a retry may be due, or a worker may be gone for long."""
+    """Timer: look for ended leases, due retries and workers that have been gone too long."""
 
 
 class WorkLeaseDue(Value):

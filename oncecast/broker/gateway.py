@@ -2,9 +2,9 @@
 
 Rules
 - A call is answered once its command is decided, so answers may arrive in any order.
-- A repeated call has the same id. It is not executed again and gets the same answer. Most commands
-  are idempotent by sequence, epoch or token. A `Seek` without an epoch is not if another seek came
-  in between, so the gateway keeps answers while the connection lasts.
+- A repeated call has the same id. It is not executed again and gets the same answer. Commands are
+  idempotent by sequence, epoch or token. The gateway keeps answers while the connection lasts, so
+  a repeated call costs no slot of the log.
 - Limits are checked first. A call over a limit gets Overloaded and is not executed.
 - A flow sends decided messages in order, without gaps, within its credit. Flows take turns. A slow
   client fills its own window and does not delay other clients.
@@ -35,6 +35,7 @@ from oncecast.broker.events import (
 )
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
+from oncecast.broker.queue import Queue
 from oncecast.broker.service import Service
 from oncecast.broker.sharing import dead_letters
 from oncecast.broker.sizes import read_fault, size_fault
@@ -49,6 +50,7 @@ from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire.foreign import foreign_fault
 from oncecast.wire.frames import (
+    OPEN_SHOWN,
     Answer,
     Call,
     Chunk,
@@ -64,6 +66,7 @@ from oncecast.wire.frames import (
     View,
 )
 from oncecast.wire.results import Already, Staged
+from oncecast.wire.sharing import runs_of
 
 LOOK_MAX = 100  # topics per page; a page also ends after this many subscriptions
 ANSWERED_MAX = 1000  # answers kept per client; see the rules above
@@ -130,7 +133,7 @@ class Gateway(Protocol):
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
-        self._unreadable: dict[Flow, None] = {}  # waiting for another replica to supply a batch
+        self._unreadable: dict[Flow, None] = {}  # waiting for a batch from another replica
         self._awaiting_lease: LeaseQueue[Fetch | Look] = LeaseQueue(self, LeaseDue())
         self._pumping = False
         self._answers: list[tuple[NodeId, Answer]] = []  # sent by the next pump
@@ -286,7 +289,7 @@ class Gateway(Protocol):
         return self.free_disk_bytes is None or self.free_disk_bytes() >= size
 
     def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
-        """Return the answer if the command was executed before, or None."""
+        """Return the answer if the command was executed before, otherwise None."""
         registry = self._service.machine.registry
         if isinstance(command, do.Put):
             topic = registry.topics.get(command.topic)
@@ -351,7 +354,7 @@ class Gateway(Protocol):
         if not flow.window.starved:
             self._serve(flow)
             return
-        flow.window.starved[flow] = None  # after the flows that have waited longer
+        flow.window.starved[flow] = None  # queue behind flows that have waited longer
         self._ready.update(flow.window.starved)
         flow.window.starved.clear()
         self._pump_soon()
@@ -506,7 +509,7 @@ class Gateway(Protocol):
         for topic in self._topics(client, look):
             if left <= 0 or subscriptions >= LOOK_MAX:
                 return tuple(views), True
-            views.append(topic_view(topic, look.subscriptions))
+            views.append(topic_view(topic, look.subscriptions, alone=bool(look.topic)))
             subscriptions += len(views[-1].subscriptions)
             left -= 1
         return tuple(views), False
@@ -539,11 +542,9 @@ class Gateway(Protocol):
                     yield name
 
 
-def shared_view(topic: str, name: str, subscription: Subscription) -> SharedView | None:
-    queue = subscription.queue
-    if queue is None:
-        return None
+def shared_view(topic: str, name: str, queue: Queue, *, alone: bool) -> SharedView:
     leased, dead = queue.leased, len(queue.dead)
+    shown = queue.open_offsets(OPEN_SHOWN) if alone else []
     return SharedView(
         queue.settings,
         dead_letters(topic, name, queue.settings),
@@ -551,21 +552,30 @@ def shared_view(topic: str, name: str, subscription: Subscription) -> SharedView
         leased,
         len(queue.open) - leased - dead,
         dead,
+        queue.next,
+        tuple([(first, count) for _, first, count in runs_of((0, each) for each in shown)]),
     )
 
 
-def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:
+def subscription_view(
+    topic: Topic, name: str, subscription: Subscription, *, alone: bool
+) -> SubscriptionView:
+    """Return the view of a subscription, with open offsets if the topic is shown `alone`."""
+    index, queue = topic.index, subscription.queue
+    cursor, attached = subscription.cursor, bool(subscription.incarnation)
+    if queue is None:
+        lag = index.next - max(cursor, index.first)
+        return SubscriptionView(name, cursor, lag, subscription.epoch, attached)
+    shared = shared_view(topic.name, name, queue, alone=alone)
+    lag = len(queue.open) + index.next - max(queue.next, index.first)
+    return SubscriptionView(name, cursor, lag, subscription.epoch, shared.workers > 0, shared)
+
+
+def topic_view(topic: Topic, of_subscriptions: bool, *, alone: bool = False) -> TopicView:
     index = topic.index
     subscriptions = tuple(
         [
-            SubscriptionView(
-                name,
-                each.cursor,
-                index.next - max(each.cursor, index.first),
-                each.epoch,
-                bool(each.incarnation),
-                shared_view(topic.name, name, each),
-            )
+            subscription_view(topic, name, each, alone=alone)
             for name, each in (topic.subscriptions.items() if of_subscriptions else ())
         ]
     )

@@ -269,7 +269,7 @@ def sized(group: Status, change: Change) -> Change:
     size stays the same, so that another node can replace it.
     """
     size = group.config.size
-    count = min(len(group.config.members), size)  # during a change there may be one more
+    count = min(len(group.config.members), size)  # there may be one more during a change
     if change.add and not change.remove:
         size = max(size, count + 1)
     elif change.remove and not change.add and change.remove not in group.silent:

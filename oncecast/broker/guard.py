@@ -6,8 +6,8 @@ that the leader will check, but redirect the client to the leader. A leader with
 the request, and the client retries.
 
 A process that joins a ring starts without rules. Until it receives the ring's rules, it answers
-administrative requests with Overloaded, and the client retries. It answers user commands with
-NotHere, as the state machine of a group without topics does.
+administrative requests with Overloaded, and the client retries. The process answers user commands
+with NotHere, as the state machine of a group without topics does.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ class Frozen(Value, tag=False):
 class Holdings:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
-        # None if the group owns nothing; its own position if it owns everything.
+        # `low` is None if the group owns nothing, and its own position if it owns everything.
         self.low = low
-        self.tagged = False  # whether a tag in the name of a topic decides its owner
+        self.tagged = False  # whether a tag in a topic's name decides its owner
         self.retired = False  # the group exports everything, then stops
         self.claim: ActiveClaim | None = None
         self.incoming: dict[str, Topic] = {}  # copies imported so far

@@ -126,7 +126,7 @@ class Index:
                 return
 
     def ends(self, extent: Extent) -> bool:
-        """Return whether the extent ends at the end of its batch."""
+        """Return whether the extent reaches the end of its batch."""
         end = extent.offset + extent.count
         return end >= self.next or self._offsets[self._entry(end)] == end
 

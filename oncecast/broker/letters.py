@@ -29,7 +29,7 @@ from oncecast.wire.sharing import (
 
 WHOLE_BYTES = 4096  # smaller batches are sent whole, even if a worker gets few of their messages
 LETTERS_MAX = 100  # dead letters in one command
-LETTERS_BYTES = 1 << 20  # unless a single one is larger
+LETTERS_BYTES = 1 << 20  # total size, unless a single letter is larger
 UNREADABLE = "no replica can read the message: "
 
 
@@ -113,7 +113,7 @@ def keys_from(service: Service, topic: Topic, offset: int, count: int) -> list[i
 
 
 def hashed(key: bytes | None) -> int:
-    """Return a hash of the key that fits into 63 bits, and is not 0, or 0 without a key."""
+    """Return a nonzero hash of 63 bits, or 0 without a key."""
     if key is None:
         return 0
     return int.from_bytes(blake2b(key, digest_size=8).digest()) >> 1 or 1
@@ -132,7 +132,7 @@ def bury(service: Service, topic: Topic, subscription: str, queue: Queue, name: 
         try:
             add_letter(builder, service, topic, subscription, queue, offset)
         except Oversized:
-            continue  # with its headers it exceeds a batch; it stays unsettled, so it is not lost
+            continue  # with its headers, the letter is too large for a batch; it stays unsettled
         offsets.append(offset)
     if not offsets:
         return None

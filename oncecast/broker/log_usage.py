@@ -26,7 +26,7 @@ class Marks(msgspec.Struct, array_like=True):
 class LogUsage:
     """The size of the log over time.
 
-    `snapshot_bytes` limits the bytes to replay at startup, and the garbage between two snapshots.
+    `snapshot_bytes` limits the bytes to replay at startup, and the garbage between snapshots.
     """
 
     def __init__(self, snapshot_bytes: int) -> None:
@@ -59,7 +59,7 @@ class LogUsage:
 
     def snapshot_due(self, needed: int) -> bool:
         """Return whether a snapshot would shorten the replay enough, or free enough disk space."""
-        # Without this, a node would write a large state as often as the log itself.
+        # Otherwise a node would write a large state as often as the log itself.
         much = max(self.snapshot_bytes, 2 * self._state_bytes)
         if self._total - self._snapshot_total >= much:
             return True

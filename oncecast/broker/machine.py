@@ -55,12 +55,11 @@ class Machine:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
-        # A seek with an epoch needs no token: a late copy has an old epoch, and no effect.
-        if type(command) in do.ONCE or (type(command) is do.Seek and not command.epoch):
-            return self._once(slot, cast("do.Once | do.Seek", command))
+        if type(command) in do.ONCE:
+            return self._once(slot, cast("do.Once", command))
         return self._handlers[type(command)](slot, command)
 
-    def _once(self, slot: int, command: do.Once | do.Seek) -> Result:
+    def _once(self, slot: int, command: do.Once) -> Result:
         """Apply a command once. If a copy was applied before, return its result."""
         registry, token = self.registry, command.token
         topic = getattr(command, "topic", "")  # some commands have none
@@ -78,7 +77,7 @@ class Machine:
         return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:
-        """Return the refusal if the group does not own the command's topic, or None."""
+        """Return the refusal if the group does not own the command's topic, otherwise None."""
         if isinstance(command, OF_TOPIC):
             return self.registry.elsewhere(command.topic)
         holdings = self.registry.holdings

@@ -53,7 +53,7 @@ class Import(Value, tag="Import"):
 class Adopt(Value, tag="Adopt"):
     """Take ownership of the part from `low` to `until`.
 
-    `rows` contains the topics, producers and subscriptions of the part at the time of the Freeze.
+    `rows` contains the part's topics, producers and subscriptions as of the Freeze.
 
     `clock` is the exporter's trusted time. `newest` is its last stamp, which may be disputed. In a
     command from an older version, `clock` is the last stamp and `newest` is 0.

@@ -217,7 +217,7 @@ class Moving:
     # -- helpers --
 
     def _claiming(self, move: str) -> Holdings | None:
-        """Return the holdings if `move` is the active claim and not yet adopted, or None."""
+        """Return the holdings if `move` is the active claim and not yet adopted, otherwise None."""
         holdings = self._registry.holdings
         claim = holdings.claim if holdings is not None else None
         return holdings if claim is not None and claim.move == move and not claim.adopted else None
@@ -240,7 +240,7 @@ class Moving:
             topic.index.clear()
 
     def _has_all(self, holdings: Holdings, topic: Topic) -> bool:
-        """Return whether the imported copies include all messages of the topic."""
+        """Return whether the imported copies include all of the topic's messages."""
         index, copied = topic.index, holdings.incoming.get(topic.name)
         if index.first == index.next:
             return True
@@ -250,7 +250,7 @@ class Moving:
 
 
 def set_aside(topics: list[Topic]) -> list[tuple[Subscription, Queue]]:
-    """Take the queues out of their subscriptions, so that no retiming moves their deadlines."""
+    """Take the queues out of their subscriptions, so that retiming keeps their deadlines."""
     found = []
     for topic in topics:
         for subscription in topic.subscriptions.values():

@@ -17,7 +17,7 @@ class Producer:
 
     `directory_id` identifies the state directory that assigns sequence numbers. Several directories
     may use the same producer name, and each needs numbers of its own. The current directory has put
-    all messages from `since` on. `earlier` contains the last range of each other directory.
+    all messages from `since` on. `earlier` contains the last range of every other directory.
 
     Idle records are deleted. Each new record under a name gets a new `record` number, so that a
     client notices when its record was deleted.

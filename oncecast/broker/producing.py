@@ -77,7 +77,7 @@ class Producing:
             return Fenced(producer.epoch)
         full = 0 < directories_max <= len(producer.earlier)
         if full and command.directory_id and not producer.knows(command.directory_id):
-            # A topic that forgot a directory could store its messages twice.
+            # A topic that forgot a directory could store that directory's messages twice.
             return TooMany("state directories under one producer name", directories_max)
         if not same:
             producer.epoch, producer.incarnation = self._registry.new_epoch(), command.incarnation
@@ -97,7 +97,9 @@ class Producing:
         if fault is not None:
             return fault
         if command.sequence < 0:
-            return InvalidArgument(f"the sequence number is {command.sequence} (minimum 0)")
+            return InvalidArgument(
+                f"the sequence number is {command.sequence} (minimum 0); count messages from 0"
+            )
         if topic is None:
             if not is_name(command.topic):
                 return InvalidTopic()
@@ -119,7 +121,10 @@ class Producing:
 def batch_fault(count: int, size: int, limits: Limits) -> InvalidArgument | TooLarge | None:
     """Return the refusal for a batch of this count and size, or None if it is valid."""
     if count < 1 or size < 0:
-        return InvalidArgument(f"the batch has {count} messages and {size} bytes (minimum 1 and 0)")
+        return InvalidArgument(
+            f"the batch has {count} messages and {size} bytes (minimum 1 and 0); send the real "
+            "counts"
+        )
     if count > limits.batch_messages_max:
         return TooLarge("messages", limits.batch_messages_max)
     if size > limits.batch_bytes_max:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from oncecast.broker.clock import Clock
 from oncecast.broker.producer import Producer
 from oncecast.broker.producing import batch_fault
@@ -154,9 +156,11 @@ class Publishing:
             return InvalidName("run")
         if isinstance(command, PublishStaged) and len(command.digest) > DIGEST_BYTES_MAX:
             size = len(command.digest)
-            return InvalidArgument(f"the digest is {size} bytes long (limit {DIGEST_BYTES_MAX})")
+            return InvalidArgument(
+                f"the digest is {size} bytes long (limit {DIGEST_BYTES_MAX}); use a shorter hash"
+            )
         if command.number < 0:
-            return InvalidArgument(f"the number is {command.number} (minimum 0)")
+            return InvalidArgument(f"the number is {command.number} (minimum 0); count from 0")
         return None
 
     def _stage_fault(
@@ -186,7 +190,8 @@ class Publishing:
         """Return the refusal, or None. After this check, the publish cannot fail."""
         registry = self._registry
         if len(set(command.parts)) < len(parts):
-            return InvalidArgument("the same part is listed twice")
+            twice, _ = Counter(command.parts).most_common(1)[0]
+            return InvalidArgument(f"the part {twice!r} is listed twice; list each part once")
         names = dict.fromkeys(part.topic for part in parts)
         for name in names if command.keep else ():
             if name not in registry.topics or not registry.topics[name].keeps:
@@ -240,7 +245,7 @@ class Publishing:
 def run_fault(
     source: Source | None, command: Stage | PublishStaged
 ) -> TakenOver | OldNumber | None:
-    """Return a refusal if the command's run may not act for the source, or None."""
+    """Return a refusal if the command's run may not act for the source, otherwise None."""
     if source is None or not command.run:
         return None
     if source.has_fenced(command.run):

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from oncecast.wire.sharing import (
@@ -32,6 +33,7 @@ from oncecast.wire.sharing import (
     Run,
     Settle,
     Shared,
+    runs_of,
 )
 
 
@@ -118,7 +120,7 @@ class Queue:
         self.dead: dict[int, Death] = {}
         self.leased = 0
         self._order: deque[int] = deque()  # open offsets, lowest first; some may be settled
-        self._due: dict[int, int] = {}  # of waiting messages
+        self._due: dict[int, int] = {}  # when each waiting message is due
         self._ready: list[tuple[int, int]] = []  # a heap of (due, offset); some are outdated
         self._ending: list[tuple[int, int, Grant]] = []  # a heap by end; some are outdated
         self._pushed = 0
@@ -140,6 +142,10 @@ class Queue:
     @property
     def waiting(self) -> int:
         return len(self._due)
+
+    def open_offsets(self, most: int) -> list[int]:
+        """Return the lowest unsettled offsets before `next`, up to `most`."""
+        return list(islice((each for each in self._order if each in self.open), most))
 
     def deliveries(self, offset: int) -> int:
         return self.counts.get(offset, 1)
@@ -334,7 +340,7 @@ class Queue:
             del worker.grants[grant]
 
     def _put_back(self, offset: int, grant: Grant, now: int, delay: int, death: Death) -> None:
-        """Deliver a message again after the delay, unless it had all its deliveries."""
+        """Deliver a message again after the delay, unless this was its last allowed delivery."""
         self._unlease(offset, grant)
         count, most = self.deliveries(offset), self.settings.deliveries_max
         if most and count >= most:
@@ -437,7 +443,7 @@ class Queue:
 
 
 def shares(rooms: list[int], count: int) -> list[int]:
-    """Return how many of `count` messages each worker gets: as equally as their room allows."""
+    """Return how many of `count` messages each worker gets, divided as evenly as possible."""
     given = [0] * len(rooms)
     left = len(rooms)
     for at in sorted(range(len(rooms)), key=lambda each: rooms[each]):
@@ -445,17 +451,3 @@ def shares(rooms: list[int], count: int) -> list[int]:
         count -= given[at]
         left -= 1
     return given
-
-
-def runs_of(offsets: Iterable[tuple[int, int]]) -> Iterator[Run]:
-    """Join pairs of a token and an offset into runs of consecutive offsets."""
-    last, first, count = 0, 0, 0
-    for token, offset in offsets:
-        if count and token == last and offset == first + count:
-            count += 1
-            continue
-        if count:
-            yield last, first, count
-        last, first, count = token, offset, 1
-    if count:
-        yield last, first, count

@@ -37,7 +37,7 @@ class Registry:
         self.level = 1  # the group's feature level
         self.last_slot = -1  # slot of the last command
         self.clock = Clock()
-        self.last_topic_id = 0  # topic ids count up from 1
+        self.last_topic_id = 0  # topic ids start at 1
         self.last_epoch = 0
         self.live_slots = LiveSlots()
         self.topics = Topics()
@@ -87,7 +87,7 @@ class Registry:
         return self.holdings is not None and self.holdings.low is not None
 
     def elsewhere(self, name: str) -> NotHere | None:
-        """Return NotHere if the topic belongs or is moving to another group, or None."""
+        """Return NotHere if the topic belongs or is moving to another group, otherwise None."""
         if self.holdings is None or name in self.topics or self.holdings.owns(name):
             return None
         return NotHere(name)
@@ -97,7 +97,7 @@ class Registry:
         return source if self.holdings is None else key_of_source(source, topic)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
-        """Return a refusal if this topic and `more - 1` others cannot be created, or None."""
+        """Return a refusal if this topic and `more - 1` others cannot be made, otherwise None."""
         if not is_name(name):
             return InvalidTopic()
         if len(self.topics) + more > self.limits.topics_max:
@@ -105,7 +105,7 @@ class Registry:
         return None
 
     def refusal_to_subscribe(self, topic: Topic | None) -> TooMany | None:
-        """Return a refusal if the topic cannot have another subscription, or None."""
+        """Return a refusal if the topic cannot have another subscription, otherwise None."""
         limits = self.limits
         if topic is not None and len(topic.subscriptions) >= limits.subscriptions_max:
             return TooMany("subscriptions of the topic", limits.subscriptions_max)
@@ -114,7 +114,7 @@ class Registry:
         return None
 
     def refusal_to_produce(self, topic: Topic | None, more: int = 1) -> TooMany | None:
-        """Return a refusal if `more` new producers would exceed a limit, or None."""
+        """Return a refusal if `more` new producers would exceed a limit, otherwise None."""
         limits = self.limits
         if topic is not None and len(topic.producers) >= limits.producers_max:
             return TooMany("producers in the topic", limits.producers_max)

@@ -1,4 +1,4 @@
-"""Scans that wait for the next message of their topic."""
+"""Scans that wait for the next message in their topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ScanWaits:
         """Let the scan wait. Return False if it must be answered now."""
         waiting = self._waiting.get(scan.topic, {})
         if (client, scan.id) in waiting:
-            return True  # a copy; the first one keeps its deadline
+            return True  # a copy; the first scan keeps its deadline
         count = self._of_client.get(client, 0)
         if self._count >= WAITING_MAX or count >= WAITING_OF_CLIENT_MAX:
             return False
@@ -49,7 +49,7 @@ class ScanWaits:
         return [each for topic in list(self._waiting) for each in self.of_topic(topic)]
 
     def over(self) -> list[tuple[NodeId, Scan]]:
-        """Remove and return the scans whose deadline has passed, after the timer has fired."""
+        """Remove and return the scans whose deadline has passed. Call this when the timer fires."""
         now, taken, self._due = self._host.now, [], 0.0
         for topic, waiting in list(self._waiting.items()):
             for key, (scan, deadline) in list(waiting.items()):

@@ -1,9 +1,9 @@
 """Read a topic without a subscription: `Scan →`, `Scanned ←`.
 
 Scans are independent: the node keeps no state between two scans, several readers can split a topic,
-and no cursor moves. The leader answers only while it holds its lease. So a scan sees all messages
-that were acknowledged before it was sent. A scan with `wait_ms` that starts at the end of the topic
-is answered when the next message arrives.
+and no cursor moves. The leader answers only while it holds its lease. A scan therefore sees all
+messages that were acknowledged before the scan was sent. A scan with `wait_ms` that starts at the
+end of the topic is answered when the next message arrives.
 
 Decided messages never change, so a follower may also answer if the client allows it. The scan must
 specify the topic id and both ends of the range, and the follower must hold the whole range. The
@@ -109,7 +109,7 @@ class Scanner(Protocol):
             self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))
 
     def _must_wait(self, topic: Topic, scan: Scan) -> bool:
-        """Return whether the topic has no message at or after the start of the scan."""
+        """Return whether the scan starts at or beyond the end of the topic."""
         return (
             scan.topic_id in (0, topic.id)
             and scan.until < 0
@@ -148,7 +148,7 @@ class Scanner(Protocol):
 
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
-    """Return the answer to a scan. Raise Missing or Corrupt if its first batch is unreadable."""
+    """Return the answer to a scan. Raise Missing or Corrupt if the first batch is unreadable."""
     index = topic.index
     offset = topic.nearest_offset(scan.start)
     until = index.next if scan.until < 0 else min(scan.until, index.next)

@@ -3,11 +3,11 @@
     Execute, Ack ↓    Executed, Changed, SharedChanged, Dispatched, AccessChanged, ClockDisputed ↑
     and `machine`, `stored_batch(slot)`, `expected_time()`
 
-The service stamps commands with the time, and batches acks into one log slot. It batches the
-settlements of workers too: those that arrive while one slot is in flight share the next one. It
-keeps the log short with snapshots, and carries live entries forward when most of the log around
-them is garbage. It reports only decided commands, and proposes only while its replica leads. When
-the replica stops leading, the service drops open proposals, and clients must ask the next leader.
+The service stamps commands with the time, and batches acks into one log slot. It also batches
+workers' settlements: those that arrive while one slot is in flight share the next. It keeps the log
+short with snapshots, and carries live entries forward when most of the log around them is garbage.
+It reports only decided commands, and proposes only while its replica leads. When the replica stops
+leading, the service drops open proposals, and clients must ask the next leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from oncecast.broker.events import (
     AccessChanged,
     Changed,
     ClockDisputed,
-    ClockOutvoted,
     ClockRead,
     Dispatched,
     Execute,
@@ -64,12 +63,12 @@ from oncecast.wire.sharing import Settle
 COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command without its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
-PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
-DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
-# These are used in place of a token from the layer above.
+PRODUCERS_EVERY = 3600.0  # maximum seconds between checks for idle producers
+DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between stamps during a dispute
+# Tokens of proposals that do not come from the layer above.
 NO_ASKER, CARRYING, ACKING, SETTLING = -1, -2, -3, -4
-SETTLES_RUNS_MAX = 20_000  # runs of all settlements in one slot
-ACKS_IN_FLIGHT_MAX = 16  # proposals; further acks wait, and only each reader's newest is kept
+SETTLES_RUNS_MAX = 20_000  # maximum total runs of the settlements in one slot
+ACKS_IN_FLIGHT_MAX = 16  # maximum ack proposals; while acks wait, only each reader's newest is kept
 
 
 class Pace(NamedTuple):
@@ -125,7 +124,6 @@ class Service(Protocol):
         self.group, self._epoch_us = group, epoch_us
         self.wall = wall
         self.time = Timekeeper(self, group, self._wall)
-        self._outvoted = False
         self.leader = NodeId("")
         # One tuple, because attribute access is slower on objects with 30 or more attributes.
         self._pace = Pace(ack_delay, acks_max, maintenance_every)
@@ -134,6 +132,7 @@ class Service(Protocol):
         self._tokens = 0
         # Open proposals by token, each with the asker's token.
         self._proposed: dict[int, tuple[int, AnyCommand]] = {}
+        self._held: list[tuple[AnyCommand, int]] = []  # proposals that wait for the group's time
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
         self._settling = Settling()
         self._carrying = self._acking = 0  # proposals in flight
@@ -178,6 +177,20 @@ class Service(Protocol):
         if self._too_new and type(command) in self._too_new:
             self._refuse_new(asker, command)
             return
+        # The limits carry no time, and must be decided before all other commands from this leader.
+        if (self._held or not self.time.ready(self._step)) and type(command) is not do.SetLimits:
+            self._held.append((command, asker))
+            return
+        self._submit(command, asker)
+
+    def _release_held(self) -> None:
+        """Propose what was held, in order, as soon as this leader knows the group's time."""
+        if self._held and self.time.ready(self._step):
+            held, self._held = self._held, []
+            for command, asker in held:
+                self._submit(command, asker)
+
+    def _submit(self, command: AnyCommand, asker: int) -> None:
         if type(command) in STAMPED:
             command = self._stamped(command)
         value = _encode(command)
@@ -191,7 +204,7 @@ class Service(Protocol):
         self.ask(Propose(self._tokens, value))
 
     def _refuse(self, asker: int, limit: int) -> None:
-        """Refuse a command that is too large for a frame. It would block the log."""
+        """Refuse a command that is too large for a frame, because it would block the log."""
         for each in self._askers(asker):
             self.emit(Executed(each, errors.TooLarge("bytes", limit)))
 
@@ -210,7 +223,8 @@ class Service(Protocol):
     def _stamped(self, command: AnyCommand) -> AnyCommand:
         registry = self.machine.registry
         step = registry.limits.clock_step_us
-        at = self.time.stamp(registry.clock, step)
+        at = self.time.stamp(registry.clock, self._step)
+        self.time.go_on_from(at)
         if isinstance(command, do.Tick):
             elapsed = self.time.elapsed() if step else 0
             self.time.saw_stamp()
@@ -218,6 +232,11 @@ class Service(Protocol):
         if step and self.time.idle_us > step // 2:
             self._propose(do.Tick(0))  # the Tick reports how long the group was idle
         return cast("AnyCommand", msgspec.structs.replace(command, at=at))
+
+    @property
+    def _step(self) -> int:
+        """Return the step that applies to this leader's stamps, because it proposes its limits."""
+        return self._limits.clock_step_us
 
     def _wall(self) -> int:
         return self._epoch_us + int(self.now * 1e6) if self.wall is None else self.wall()
@@ -227,6 +246,9 @@ class Service(Protocol):
             self.time.answer(sender)
         else:
             self.time.hear(sender, message)
+            if self.leading and self.time.ready(self._step):
+                self.time.go_on_from(self.time.stamp(self.machine.registry.clock, self._step))
+                self._release_held()
 
     def observe(
         self, event: Decided | LeaderChanged | StateWanted | Installed | Compare | LevelRaised
@@ -250,10 +272,14 @@ class Service(Protocol):
     def _follow(self, leader: NodeId) -> None:
         self.leader = leader
         self._proposed.clear()
+        self._held.clear()
         self._acks.clear()
         self._settling = Settling()
         self._carrying = self._acking = 0
         self._note_level()
+        self.time.begin_term()
+        if self.leading:
+            self.time.look(self.machine.registry.clock, self._step)
         self._propose_settings()
 
     def _propose_settings(self) -> None:
@@ -376,8 +402,8 @@ class Service(Protocol):
     def batch_at(self, slot: int) -> do.Put | do.Stage:
         """Return the command that stored the batch in `slot`.
 
-        Raise Missing while it is being fetched from another replica, or Corrupt if no replica has
-        it.
+        Raise Missing while the batch is being fetched from another replica, or Corrupt if no
+        replica has it.
         """
         return carried(_decode(self.group.entry(slot)))
 
@@ -400,8 +426,12 @@ class Service(Protocol):
             return
         registry = self.machine.registry
         step, staged_age = registry.limits.clock_step_us, registry.limits.staged_age_us
-        self.time.look(registry.clock, step)
-        self._tell_outvoted(step)
+        self.time.look(registry.clock, self._step)
+        self._release_held()
+        if not self.time.ready(self._step):
+            return
+        if (outvoted := self.time.note_outvoted(registry.clock, step)) is not None:
+            self.emit(outvoted)
         at = self.time.stamp(registry.clock, step)
         trusted = registry.clock.trusted_after(at, step, self.time.elapsed())
         aged = (topic.floor(trusted) > topic.index.first for topic in registry.aging.values())
@@ -415,7 +445,7 @@ class Service(Protocol):
                 self._propose(do.Tick(0, producers=True))
 
     def expected_time(self) -> int:
-        """Return the trusted time if this leader proposed a command now."""
+        """Return the trusted time that a command proposed now would set."""
         clock, step = self.machine.registry.clock, self.machine.registry.limits.clock_step_us
         return clock.trusted_after(self.time.stamp(clock, step), step, self.time.elapsed())
 
@@ -430,13 +460,6 @@ class Service(Protocol):
             return False
         ages = registry.staging.parts or any(each.index.batches for each in registry.aging.values())
         return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
-
-    def _tell_outvoted(self, step: int) -> None:
-        correction = self.time.correction(self.machine.registry.clock, step)
-        outvoted = abs(correction) > step
-        if outvoted != self._outvoted:
-            self._outvoted = outvoted
-            self.emit(ClockOutvoted(-correction if outvoted else 0))
 
     def _look_after_log(self) -> None:
         self._grown = 0

@@ -2,12 +2,15 @@
 
 The cursor of a shared subscription is its lowest unsettled offset. So retention treats it like any
 other subscription.
+
+The dead-letter topic exists from the start, so that the limit of topics cannot refuse it later. A
+subscription without a maximum of deliveries gets it with the first rejected message.
 """
 
 from __future__ import annotations
 
 from oncecast.broker.clock import Clock
-from oncecast.broker.queue import Queue, runs_of, shares
+from oncecast.broker.queue import Queue, shares
 from oncecast.broker.registry import Registry
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
@@ -40,6 +43,7 @@ from oncecast.wire.sharing import (
     Settle,
     Shared,
     dead_letter_topic,
+    runs_of,
 )
 
 KEEP_ALL = Policy(keep_all=True)
@@ -75,7 +79,8 @@ class Sharing:
         made = topic.subscribe(command.subscription, registry.new_epoch(), command.start)
         made.queue = Queue(settings, made.cursor)
         registry.follow_sharing(topic)
-        self._dead_letters(command.topic, command.subscription, settings)
+        if settings.deliveries_max:
+            self._dead_letters(command.topic, command.subscription, settings)
         return Subscribed(made.cursor, topic.id, already=False)
 
     def _fault(self, command: SubscribeShared) -> InvalidName | InvalidArgument | None:
@@ -100,12 +105,12 @@ class Sharing:
     def _refusal(
         self, topic: Topic | None, command: SubscribeShared, settings: Shared
     ) -> InvalidTopic | TooMany | NotKept | None:
-        """Return the refusal to create the subscription with its topics, or None."""
+        """Return the refusal to create the subscription and its topics, or None if it is valid."""
         registry = self._registry
         name = dead_letters(command.topic, command.subscription, settings)
         dead = registry.topics.get(name)
-        new = (topic is None) + (dead is None)
-        if topic is None or dead is None:
+        new = (topic is None) + (dead is None and settings.deliveries_max > 0)
+        if new:
             refusal = registry.refusal_to_make(command.topic, new)
             if refusal is not None:
                 return refusal
@@ -130,12 +135,12 @@ class Sharing:
             dead = self._registry.topics.get(name)
             if dead is not None and not dead.keeps:
                 return NotKept(name)
-            if dead is None:
+            if dead is None and settings.deliveries_max:
                 refusal = self._registry.refusal_to_make(name)
                 if refusal is not None:
                     return refusal
+                self._dead_letters(command.topic, command.subscription, settings)
             queue.settings = settings
-            self._dead_letters(command.topic, command.subscription, settings)
         return Subscribed(known.cursor, topic.id, already=True)
 
     def _dead_letters(self, topic: str, subscription: str, settings: Shared) -> Topic:

@@ -38,7 +38,7 @@ def too_long(name: str) -> bool:
 def size_fault(
     command: ClientCommand,
 ) -> InvalidTopic | InvalidName | InvalidArgument | TooMany | None:
-    """Return a refusal if the command is too large or a name is too long, or None."""
+    """Return a refusal if the command is too large or a name is too long, otherwise None."""
     if type(command) is Put:  # the most frequent command
         short = len(command.topic) <= ALWAYS_SHORT and len(command.producer) <= ALWAYS_SHORT
         if short:
@@ -60,12 +60,14 @@ def size_fault(
         if any(map(too_long, command.parts)):
             return InvalidName("part")
     if isinstance(command, OF_ACCESS) and (size := len(ENCODER.encode(command))) > ACCESS_BYTES_MAX:
-        return InvalidArgument(f"the command is {size:,} bytes long (limit {ACCESS_BYTES_MAX:,})")
+        return InvalidArgument(
+            f"the command is {size:,} bytes long (limit {ACCESS_BYTES_MAX:,}); use shorter names"
+        )
     return None
 
 
 def work_fault(work: Work) -> InvalidTopic | InvalidName | InvalidArgument | None:
-    """Return the refusal of a Work whose names are too long or whose window is not valid."""
+    """Return a refusal if a Work has an overlong name or an invalid window, otherwise None."""
     if too_long(work.topic):
         return InvalidTopic()
     for name, what in ((work.subscription, "subscription"), (work.worker, "worker")):
@@ -73,13 +75,14 @@ def work_fault(work: Work) -> InvalidTopic | InvalidName | InvalidArgument | Non
             return InvalidName(what)
     if not 0 <= work.window <= WINDOW_MAX:
         return InvalidArgument(
-            f"the window is {work.window} messages (limits 0 and {WINDOW_MAX:,})"
+            f"the window is {work.window} messages (limits 0 and {WINDOW_MAX:,}); "
+            "choose a window within the limits"
         )
     return None
 
 
 def read_fault(question: Fetch | Look | Scan) -> InvalidTopic | InvalidName | None:
-    """Return a refusal if a name in the read is too long, or None."""
+    """Return a refusal if a name in the read is too long, otherwise None."""
     if too_long(question.topic):
         return InvalidTopic()
     if isinstance(question, Fetch):

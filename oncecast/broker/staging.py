@@ -6,7 +6,7 @@ number arrive too late and are ignored.
 
 A refused publish gives the source a new epoch, so a late copy of the command has an old epoch. A
 drop does the same, because parts may be staged again under the same names. `floor` is the epoch of
-sources without a record. It is at least the epoch of any deleted record.
+sources without a record, and at least the epoch of any deleted record.
 
 A new run of a program takes over a source with its first command. Commands from earlier runs are
 refused.

@@ -102,7 +102,7 @@ class SubscriptionRow(Value, tag="SubscriptionRow"):
 
 
 class SharedRow(Value, tag="SharedRow"):
-    """The queue of the shared subscription in the row before."""
+    """The queue of the shared subscription in the previous row."""
 
     settings: Shared
     next: int

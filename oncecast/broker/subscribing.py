@@ -5,9 +5,12 @@ Nacks need no command, because the client session redelivers the message itself.
 
 from __future__ import annotations
 
+import msgspec
+
 from oncecast.broker.registry import Registry
 from oncecast.wire.commands import (
     ANY_EPOCH,
+    SEEK_LEVEL,
     Ack,
     Acks,
     Attach,
@@ -32,6 +35,7 @@ from oncecast.wire.results import (
     AcksDone,
     Attached,
     Detached,
+    Result,
     Sought,
     Subscribed,
     Unsubscribed,
@@ -112,14 +116,32 @@ class Subscribing:
         self._registry.pass_time(command.at)
         return AcksDone(tuple([self.ack(slot, each) for each in command.acks]))
 
-    def seek(
-        self, slot: int, command: Seek
-    ) -> Sought | InvalidName | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
+    def seek(self, slot: int, command: Seek) -> Result:
+        """Move the cursor, unless a copy of the command has moved it before.
+
+        A reader or caller that was refused with another epoch tries again with that epoch and the
+        same token. So such a refusal is not kept as the answer.
+        """
         registry = self._registry
-        clock = registry.pass_time(command.at)
+        registry.pass_time(command.at)
         if not is_name(command.token):
             return InvalidName("token")
+        once = not command.epoch or registry.level >= SEEK_LEVEL
+        known = registry.answered.get(command.token, command.topic) if once else None
+        if known is not None:
+            return known
+        result = self._seek(command)
+        if once and not isinstance(result, Fenced | Repositioned):
+            registry.answered.add(command.token, command.topic, result)
+        return result
+
+    def _seek(
+        self, command: Seek
+    ) -> Sought | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
+        registry = self._registry
         topic = registry.topics.get(command.topic)
         if topic is None:
             return registry.missing(command.topic)
-        return topic.seek(command, registry.new_epoch, clock)
+        if registry.level < SEEK_LEVEL:
+            command = msgspec.structs.replace(command, expected=ANY_EPOCH)
+        return topic.seek(command, registry.new_epoch, registry.clock)

@@ -13,6 +13,7 @@ from oncecast.broker.producer import Producer
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.totals import Counted
 from oncecast.wire.commands import (
+    ANY_EPOCH,
     Ack,
     Detach,
     FromEarliest,
@@ -71,7 +72,7 @@ class Topic:
         self.index = Index(live_slots)
         self.producers: Counted[Producer] = Counted()
         self.subscriptions: Counted[Subscription] = Counted()
-        # The last epoch that may have fenced a reader. Snapshots do not contain it, so after a
+        # The last epoch that may have fenced a reader. Snapshots omit this value, so after a
         # restart it may be higher, up to the group's last epoch.
         self.fenced = 0
         # A heap with at least one (cursor, name) per subscription. Its cursors may lag behind.
@@ -210,6 +211,8 @@ class Topic:
             return Sought(subscription.epoch, subscription.cursor, already=True)
         if seek.epoch not in (0, subscription.epoch):
             return stale(subscription, seek.epoch)
+        if not seek.epoch and seek.expected not in (ANY_EPOCH, subscription.epoch):
+            return Fenced(subscription.epoch)
         subscription.seek(self.nearest_offset(seek.start), new_epoch(), seek.token)
         self.fenced = subscription.epoch
         self._note_cursor(subscription.cursor, seek.subscription)

@@ -112,7 +112,7 @@ def messages(
     count: int | None = None,
     redelivered: bool = False,
 ) -> list[Message]:
-    """Return the messages of a batch, or `count` messages after the first `skip`.
+    """Return a batch's messages, or `count` messages after the first `skip`.
 
     `offset` and `sequence` belong to the first returned message, as in an `Extent` of the index.
     """

@@ -87,7 +87,7 @@ def to_arrow(
     skip: int = 0,
     count: int | None = None,
 ) -> pa.RecordBatch:
-    """Return the messages of a batch as columns. Takes the same arguments as `batch.messages`.
+    """Return a batch's messages as columns. Takes the same arguments as `batch.messages`.
 
     A message without headers has an empty map. A message without a key has a null key.
     """

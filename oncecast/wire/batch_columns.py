@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def open_columns(buffer: Buffer) -> Columns:
     """Validate and decompress a batch, and return its columns. Raise BadBatch if it is invalid.
 
-    A batch of a Kafka client is converted first. That takes some microseconds per message.
+    A batch from a Kafka client is converted first, which takes some microseconds per message.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     if check_frame(data).format == KAFKA:
@@ -25,7 +25,7 @@ def open_columns(buffer: Buffer) -> Columns:
 
 
 def converted(data: bytes) -> bytes:
-    """Return a batch of a Kafka client as a batch in our own format."""
+    """Convert a Kafka client's batch to our own format."""
     builder = Builder()
     try:
         for each in decode(data[batch_layout.HEADER_BYTES : -4]):

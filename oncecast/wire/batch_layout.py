@@ -8,7 +8,7 @@
     24  bytes          4   size of the whole batch, from magic to checksum
     28  value bytes    4
     32  key bytes      4
-    36  pairs          4   number of headers of all messages
+    36  pairs          4   total number of headers
     40  name bytes     4
     44  header bytes   4
     48  columns            as in `Columns`; with ZSTD, compressed into one frame
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x8aocBatch"
 COLUMNS = 1
-FOREIGN = 256  # formats from here on are foreign; nodes pass them on unopened
+FOREIGN = 256  # formats from this number on are foreign; nodes pass them on unopened
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
 NO_KEY = 0xFFFFFFFF  # key length of a message without a key
 
@@ -220,7 +220,10 @@ def check_frame(data: bytes) -> Header:
     if size > BYTES_MAX:
         raise BadBatch(f"the batch is {size:,} bytes long (limit {BYTES_MAX:,}); send several")
     if not 0 < header.count <= MESSAGES_MAX:
-        raise BadBatch(f"the batch declares {header.count:,} messages (1 to {MESSAGES_MAX:,})")
+        raise BadBatch(
+            f"the batch declares {header.count:,} messages (limits 1 and {MESSAGES_MAX:,}); "
+            "send several batches"
+        )
     if header.format != COLUMNS and header.format < FOREIGN:
         raise BadBatch(f"the batch has the unknown format {header.format}; upgrade oncecast")
     if value(data) != _RESIDUE:
@@ -249,7 +252,7 @@ def _open(header: Header, data: bytes, *, unpack: bool) -> Columns:
     if header.flags & ZSTD:
         fault = frame_fault(memoryview(data)[HEADER_BYTES:-4], columns.end - HEADER_BYTES)
         if fault:
-            raise BadBatch(f"the batch cannot be decompressed: {fault}")
+            raise BadBatch(f"the batch cannot be decompressed: {fault}; compress it again")
         if not unpack:
             return columns
         columns = _columns(header, _decompress(data), 0)
@@ -279,15 +282,20 @@ def _check_totals(header: Header, size: int) -> None:
     flags = header.flags
     if flags > TIMES | KEYS | HEADERS | ZSTD:
         raise BadBatch(f"the batch has the unknown flags {flags:#x}; upgrade oncecast")
-    if (header.key_bytes and not flags & KEYS) or (
-        header.pairs | header.name_bytes | header.header_bytes and not flags & HEADERS
-    ):
-        raise BadBatch("the batch declares keys or headers, but its flags do not")
+    if header.key_bytes and not flags & KEYS:
+        raise BadBatch(f"the batch declares keys, but its flags do not ({flags:#x}); set KEYS")
+    if header.pairs | header.name_bytes | header.header_bytes and not flags & HEADERS:
+        raise BadBatch(
+            f"the batch declares headers, but its flags do not ({flags:#x}); set HEADERS"
+        )
     if size > BYTES_MAX:
-        raise BadBatch(f"the batch columns take {size:,} bytes (limit {BYTES_MAX:,})")
+        raise BadBatch(
+            f"the batch columns take {size:,} bytes (limit {BYTES_MAX:,}); send several batches"
+        )
     if not flags & ZSTD and size != header.bytes - FRAME_BYTES:
         raise BadBatch(
-            f"the batch declares {size:,} bytes of columns, but is {header.bytes:,} bytes long"
+            f"the batch declares {size:,} bytes of columns, but has "
+            f"{header.bytes - FRAME_BYTES:,}; encode it again"
         )
 
 
@@ -295,7 +303,10 @@ def _check_columns(columns: Columns) -> None:
     """Check the message lengths against their columns and the limits."""
     header = columns.header
     if _total(columns.data, columns.value_lengths, header.count) != header.value_bytes:
-        raise BadBatch("the value lengths do not add up to the size of the value column")
+        raise BadBatch(
+            f"the value lengths do not add up to {header.value_bytes:,}, the size of the value "
+            "column; encode the batch again"
+        )
     if header.flags & KEYS:
         lengths = columns.numbers(columns.key_lengths, header.count)
         if NO_KEY in lengths:
@@ -322,9 +333,15 @@ def _total(data: bytes, at: int, count: int) -> int:
 
 def _check_lengths(what: str, lengths: tuple[int, ...], total: int, low: int, high: int) -> None:
     if sum(lengths) != total:
-        raise BadBatch(f"the lengths in the {what} column do not add up to its size")
+        raise BadBatch(
+            f"the lengths in the {what} column do not add up to its size: {sum(lengths):,} "
+            f"instead of {total:,}; encode the batch again"
+        )
     if max(lengths, default=low) > high or (low and min(lengths, default=low) < low):
-        raise BadBatch(f"{what}: {min(lengths):,} to {max(lengths):,} (limits {low} to {high:,})")
+        raise BadBatch(
+            f"{what}: {min(lengths):,} to {max(lengths):,} (limits {low} to {high:,}); "
+            "change these messages"
+        )
 
 
 def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:

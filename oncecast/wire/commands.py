@@ -1,12 +1,13 @@
 """Commands for the pub/sub state machine.
 
 `at` is the leader's time in microseconds; the machine has no other clock. `incarnation` is the
-random id of a client process. It tells a repeated command from one sent by a new process.
+random id of a client process. The id distinguishes a repeated command from one sent by a new
+process.
 
 `expected` makes a takeover conditional. It is the epoch that the client believes to be current, or
 0 if it believes that the name is free. If a different epoch is current, the machine answers
-`Fenced` with that epoch and changes nothing. A late command from a dead process therefore takes
-nothing from its successor. `PublishStaged` works the same way.
+`Fenced` with that epoch and changes nothing. A late command from a dead process therefore cannot
+displace its successor. `PublishStaged` works the same way.
 
 `run` identifies one run of a program that stages and publishes as a source. A new run takes over
 from earlier ones. Older clients send no run and are not fenced.
@@ -28,6 +29,7 @@ from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
 
 ANY_EPOCH = -1  # take over unconditionally, as older clients do
+SEEK_LEVEL = 2  # from this feature level on, no seek takes effect twice
 
 # Where to start reading. If that message is no longer kept, reading starts at the nearest one.
 
@@ -188,7 +190,12 @@ class Acks(Value):
 
 
 class Seek(Value, tag="Seek"):
-    """Move the cursor to `start`. A nonzero `epoch` must be current. Copies share a `token`."""
+    """Move the cursor to `start`. Copies share a `token`.
+
+    The seek of a reader has the reader's `epoch`. Any other seek has epoch 0, and names the epoch
+    of the subscription that it replaces as `expected`. A group below `SEEK_LEVEL` ignores
+    `expected`.
+    """
 
     topic: str
     subscription: str
@@ -196,6 +203,7 @@ class Seek(Value, tag="Seek"):
     at: int
     token: str
     epoch: int = 0
+    expected: int = ANY_EPOCH
 
 
 # Shared subscriptions: see the module `sharing`.
@@ -218,11 +226,11 @@ class SubscribeShared(Value, tag="SubscribeShared"):
 
 
 class Lease(Value, tag="Lease"):
-    """Release what has expired, and fill the windows of these workers. Only the leader proposes it.
+    """Release expired messages, and fill these workers' windows. Only the leader proposes a Lease.
 
-    `wants` has the number of messages that each worker may hold in all. `gone` are workers that
-    have disconnected. With `by_key`, `keys` has a hash of the key of each message from offset
-    `keys_from` on, or 0 for a message without a key.
+    `wants` says how many messages each worker may hold in total. `gone` are workers that have
+    disconnected. With `by_key`, `keys` holds a hash of each message's key from offset `keys_from`
+    on, or 0 for a message without a key.
     """
 
     feature_level: ClassVar[int] = SHARED_LEVEL
@@ -375,7 +383,7 @@ AccessCommand = AddUser | RemoveUser | CreateToken | RevokeToken | Allow | Disal
 class Bury(Value, tag="Bury"):
     """Append dead letters to their topic and settle them. Only the leader proposes it.
 
-    `put` has a message for each of the offsets, in the same order.
+    `put` holds one message per offset, in the same order.
     """
 
     feature_level: ClassVar[int] = SHARED_LEVEL
@@ -393,7 +401,7 @@ class Bury(Value, tag="Bury"):
 class Carry(Value):
     """Copy `command` from slot `old` to this slot, so that the log can be truncated.
 
-    `offset` identifies its entry in the topic's index. It is -1 for a staged part.
+    `offset` identifies the batch's entry in the topic's index, and is -1 for a staged part.
     """
 
     old: int

@@ -9,11 +9,17 @@ from oncecast.wire.batch_layout import HEADER_BYTES, BadBatch, Header
 def foreign_fault(header: Header, batch: bytes) -> str:
     """Return why a node refuses a batch that is not in our own format, or "" if it is valid."""
     if header.format != kafka_records.KAFKA:
-        return f"format {header.format} is unknown, so no reader could open it"
+        return (
+            f"the batch format {header.format} is unknown, so no reader could open it; use "
+            f"{kafka_records.KAFKA} for a Kafka record batch"
+        )
     try:
         found = kafka_records.check(batch[HEADER_BYTES:-4])
     except BadBatch as bad:
         return str(bad)
     if found.count != header.count:
-        return f"the batch declares {header.count} messages, but its records are {found.count}"
+        return (
+            f"the batch declares {header.count} messages but contains {found.count} records; send "
+            "a batch whose counts agree"
+        )
     return ""

@@ -117,8 +117,8 @@ class FlowEnded(Value, tag="FlowEnded"):
 class Work(Value, tag="Work"):
     """Hold up to `window` messages of a shared subscription at a time.
 
-    The node sends new messages when the worker has settled some. A later Work replaces an earlier
-    one. `seen` is the last token that the worker has received completely, or 0. The node sends the
+    The node sends more messages as the worker settles them. A later Work replaces an earlier one.
+    `seen` is the last token that the worker has received completely, or 0. The node sends the
     messages of later tokens again, because they may be lost.
     """
 
@@ -133,8 +133,9 @@ class Jobs(Value, tag="Jobs"):
     """Messages that a worker holds. One token may need several parts; `last` marks the final one.
 
     `previous` is the token before this one. If the worker has not seen it, a frame was lost, and
-    the worker sends Work again. `lease_us` is the time until the lease ends. `deliveries` has the
-    number of deliveries for the messages of each chunk.
+    the worker sends Work again. `lease_us` is the time until the lease ends, and `renewal_us` the
+    time until it ends after a renewal. `deliveries` says how often the messages of each chunk have
+    been delivered.
     """
 
     topic: str
@@ -147,6 +148,7 @@ class Jobs(Value, tag="Jobs"):
     lease_us: int
     deliveries: tuple[int, ...]
     chunks: tuple[Chunk, ...]
+    renewal_us: int = 0
 
 
 class WorkEnded(Value, tag="WorkEnded"):
@@ -191,21 +193,36 @@ class Look(Value, tag="Look"):
     subscriptions: bool = True  # False omits subscriptions, of which there may be many
 
 
+OPEN_SHOWN = 1000
+
+
 class SharedView(Value, tag=False):
-    """A shared subscription: its settings, and the number of messages in each condition."""
+    """A shared subscription: its settings, and the number of messages in each condition.
+
+    A Look at a single topic also shows the OPEN_SHOWN lowest open offsets: those that are leased,
+    waiting or dead. `open` lists them as runs: the first offset and the number of offsets. No
+    message from `fresh` on has been delivered yet.
+    """
 
     settings: Shared
     dead_letters: str  # the dead-letter topic
     workers: int
     leased: int
-    waiting: int  # for another delivery, or for an earlier message with the same key
+    waiting: int  # waiting for redelivery, or for an earlier message with the same key
     dead: int  # dead letters that are not buried yet
+    fresh: int = 0
+    open: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def shows_all(self) -> bool:
+        """Return whether `open` has all open offsets."""
+        return sum(count for _, count in self.open) == self.leased + self.waiting + self.dead
 
 
 class SubscriptionView(Value, tag=False):
     name: str
     cursor: int
-    lag: int
+    lag: int  # messages that are not acknowledged
     epoch: int
     attached: bool
     shared: SharedView | None = None  # None if the subscription is exclusive
@@ -307,7 +324,7 @@ class GroupView(Value, tag="GroupView"):
     node: str
     leader: str
     quorum: bool
-    version: int  # version of the membership
+    version: int  # membership version
     size: int  # target number of replicas
     applied: int
     members: tuple[MemberView, ...]

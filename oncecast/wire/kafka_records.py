@@ -15,8 +15,8 @@
     57  count             4
     61  records               compressed together, if at all
 
-All numbers are big-endian; numbers in records are zigzag varints. Nodes store a batch as it comes,
-inside a batch of the format `KAFKA`. Only readers open it: Kafka clients by themselves, and other
+All numbers are big-endian; numbers in records are zigzag varints. Nodes store a batch unchanged,
+inside a batch of the format `KAFKA`. Only readers open it: Kafka clients themselves, and other
 readers through `decode`.
 """
 
@@ -45,7 +45,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
 
-XERIAL = b"\x82SNAPPY\x00"  # start of the block format in which Java clients use snappy
+XERIAL = b"\x82SNAPPY\x00"  # start of the snappy block format that Java clients use
 VARINT_BYTES_MAX = 10
 
 
@@ -76,7 +76,7 @@ class RecordBatch(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A message of a record batch. `timestamp` is in milliseconds since 1970."""
+    """A message in a record batch. `timestamp` is in milliseconds since 1970."""
 
     timestamp: int
     key: bytes | None
@@ -155,7 +155,7 @@ def _record(data: bytes, at: int, base: int) -> tuple[Record, int]:
     except UnicodeDecodeError:
         raise BadBatch("the name of a header is not UTF-8") from None
     if at != end:
-        raise BadBatch(f"a record declares {size} bytes, but its fields end at another byte")
+        raise BadBatch(f"a record declares {size} bytes, but its fields have a different length")
     return Record(base + delta, key, value, tuple(headers)), at
 
 
@@ -206,7 +206,7 @@ def records_of(
     headers: Iterable[Mapping[str, bytes]],
     times: Iterable[int],
 ) -> list[Record]:
-    """Return records of native messages. `times` are in microseconds."""
+    """Convert native messages to records. `times` are in microseconds."""
     return [
         Record(time // MILLISECOND, key, value, tuple(found.items()) if found else ())
         for value, key, found, time in zip(values, keys, headers, times, strict=False)

@@ -1,21 +1,21 @@
 """Feature levels: the commands and rules that every member of a group supports.
 
-A group decides its level through its log. The level starts at its founder's. It rises when all
-members are up and support a higher one, and never falls. The leader refuses commands above the
+A group decides its level through its log. The level starts at the founder's. It rises when all
+members are up and support a higher level, and never falls. The leader refuses commands above the
 level, so no member ever receives a command that it cannot decode.
 
 | level | adds |
 |---|---|
 | 1 | all commands and rules of the first version |
-| 2 | shared subscriptions, and tags in topic names |
+| 2 | shared subscriptions, tags in topic names, and seeks that take effect once |
 
 To add a level, raise `KNOWN`, add a row here, and declare `feature_level` in each new command:
 
     class Delay(Value, tag="Delay"):
         feature_level: ClassVar[int] = 3
 
-If a rule of the state machine changes, make it depend on `registry.level`. Set a field that only
-newer members understand only at its level.
+If a rule of the state machine changes, make it depend on `registry.level`. If only newer members
+understand a field, set it only at its level.
 """
 
 from __future__ import annotations

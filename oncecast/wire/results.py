@@ -159,7 +159,7 @@ class Buried(Value, tag="Buried"):
     """The dead letters are stored. `done` is False if some of them were settled before."""
 
     done: bool
-    offset: int = -1  # of the first one in the dead-letter topic
+    offset: int = -1  # offset of the first dead letter in its topic
 
 
 class Staged(Value, tag="Staged"):

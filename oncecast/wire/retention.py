@@ -8,9 +8,9 @@ from oncecast.kernel.protocol import Value
 class Policy(Value, tag="Policy"):
     """By default, a message is kept until all subscriptions have acknowledged it.
 
-    `age_us` and `bytes_max` keep messages longer: those younger than the age, or within the newest
-    bytes. If both are set, a message must satisfy both. With `drop_unread`, they are hard limits
-    that do not wait for subscriptions. Readers are told about messages that were dropped unread.
+    `age_us` keeps younger messages longer, and `bytes_max` the newest bytes. If both are set, a
+    message must satisfy both. With `drop_unread`, they are hard limits that do not wait for
+    subscriptions. Readers are told about messages that were dropped unread.
     """
 
     age_us: int = 0
@@ -28,10 +28,13 @@ class Policy(Value, tag="Policy"):
     def fault(self) -> str:
         """Return what is wrong with the policy, or "" if it is valid."""
         limited = self.age_us > 0 or self.bytes_max > 0
-        if self.age_us < 0 or self.bytes_max < 0:
-            return "the retention age or size is negative; use 0 for no limit"
+        if self.age_us < 0:
+            return f"the retention age is {self.age_us / 1e6:g} s (minimum 0); use 0 for no limit"
+        if self.bytes_max < 0:
+            return f"the retention size is {self.bytes_max} bytes (minimum 0); use 0 for no limit"
         if self.keep_all and (limited or self.drop_unread):
-            return "keep_all cannot be combined with an age or size limit or with drop_unread"
+            other = "drop_unread" if self.drop_unread else "an age or size limit"
+            return f"keep_all cannot be combined with {other}; set only one of them"
         if self.drop_unread and not limited:
             return "drop_unread needs an age or size limit; set one"
         return ""

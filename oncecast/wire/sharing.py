@@ -4,10 +4,10 @@
     node → client    Answer, Jobs, WorkEnded
     leader → log     SubscribeShared, Lease, Settles, Bury
 
-A worker says how many messages it wants to hold (`Work`). The leader gathers the wants of all
-workers of a subscription in one `Lease`. The machine gives each worker a grant: offsets, a token
-and the time at which the lease ends. The leader sends the messages (`Jobs`). The worker settles
-each message by its token. The leader gathers the settlements of all workers in one `Settles`.
+A worker says how many messages it wants to hold (`Work`). The leader gathers the requests of a
+subscription's workers in one `Lease`. The machine gives each worker a grant: offsets, a token and
+the time at which the lease ends. The leader sends the messages (`Jobs`). The worker settles each
+message by its token. The leader gathers the settlements of all workers in one `Settles`.
 
 | verb | effect on a message |
 |---|---|
@@ -34,6 +34,7 @@ These commands need feature level 2. All times and delays are in microseconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from oncecast.dht.identifiers import tag_of
@@ -48,9 +49,10 @@ OPEN_MAX = 1_000_000  # messages of one subscription that are leased or wait for
 WORKERS_MAX = 10_000  # workers of one subscription
 SETTLED_MAX = 10_000  # offsets in one Settle
 REASON_BYTES_MAX = 1000
-REASONS_BYTES_MAX = 100_000  # of all reasons in one Settle
+REASONS_BYTES_MAX = 100_000  # total size of the reasons in one Settle
+DELIVERIES_MAX = 1_000_000
 DURATION_MAX_US = 365 * 24 * 3600 * 1_000_000
-WORKER_IDLE_US = 600 * 1_000_000  # the record of a worker without messages is then deleted
+WORKER_IDLE_US = 600 * 1_000_000  # idle time before the record of an unused worker is deleted
 
 BY_BACKOFF = -1  # the delay of a release that asks for the backoff of the subscription
 
@@ -87,7 +89,7 @@ class Shared(Value, tag="Shared"):
 
     lease_us: int = 30 * 1_000_000
     deliveries_max: int = 10  # 0 for no limit
-    backoff_min_us: int = 1_000_000  # before the second delivery; it doubles each time
+    backoff_min_us: int = 1_000_000  # delay before the second delivery; it doubles each time
     backoff_max_us: int = 60 * 1_000_000
     in_flight_max: int = 100_000  # leased messages at one time
     dead_letters: str = ""  # the dead-letter topic; empty for `dead_letter_topic`
@@ -97,16 +99,30 @@ class Shared(Value, tag="Shared"):
     def fault(self) -> str:
         """Return what is wrong with the settings, or "" if they are valid."""
         if not 1000 <= self.lease_us <= DURATION_MAX_US:
-            return f"the lease is {seconds(self.lease_us)} s (limits 0.001 s and one year)"
-        if not 0 <= self.backoff_min_us <= self.backoff_max_us <= DURATION_MAX_US:
             return (
-                f"the backoff is {seconds(self.backoff_min_us)} to {seconds(self.backoff_max_us)}"
-                " s; the first must not be negative or larger than the second (limit one year)"
+                f"the lease is {seconds(self.lease_us)} s (limits 0.001 s and one year); "
+                "choose a lease within the limits"
             )
-        if not 0 <= self.deliveries_max <= 1_000_000:
-            return f"the maximum of deliveries is {self.deliveries_max} (limits 0 and 1,000,000)"
+        if not 0 <= self.backoff_min_us <= self.backoff_max_us:
+            return (
+                f"the backoff is {seconds(self.backoff_min_us)} to {seconds(self.backoff_max_us)} "
+                "s; use a minimum of at least 0 s, and a maximum that is not below it"
+            )
+        if self.backoff_max_us > DURATION_MAX_US:
+            return (
+                f"the maximum backoff is {seconds(self.backoff_max_us)} s (limit one year); "
+                "choose a shorter backoff"
+            )
+        if not 0 <= self.deliveries_max <= DELIVERIES_MAX:
+            return (
+                f"the maximum of deliveries is {self.deliveries_max} (limits 0 and "
+                f"{DELIVERIES_MAX:,}); use 0 for no limit"
+            )
         if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
-            return f"the in-flight maximum is {self.in_flight_max} (limits 1 and {IN_FLIGHT_MAX:,})"
+            return (
+                f"the in-flight maximum is {self.in_flight_max} (limits 1 and {IN_FLIGHT_MAX:,}); "
+                "choose a number within the limits"
+            )
         return ""
 
 
@@ -131,7 +147,7 @@ class Settle(Value, tag="Settle"):
 
     @property
     def runs(self) -> int:
-        """Return the number of runs of all verbs."""
+        """Return the total number of runs, over all verbs."""
         verbs = (self.accept, self.release, self.reject, self.unused, self.renew)
         return sum(map(len, verbs))
 
@@ -144,24 +160,62 @@ class Settle(Value, tag="Settle"):
         runs += [(token, first, count) for token, first, count, _ in self.reject]
         for _, first, count in runs:
             if first < 0 or count < 1:
-                return f"a run has {count} messages from offset {first} on (at least 1 and 0)"
+                return (
+                    f"a run has {count} messages from offset {first} on (minimum 1 and 0); "
+                    "settle only delivered messages"
+                )
             left -= count
             if left < 0:
                 return f"one call settles more than {SETTLED_MAX:,} messages; use several calls"
+        if fault := self._delay_fault or self._reason_fault:
+            return fault
+        if self.number < 1:
+            return f"the settlement number is {self.number} (minimum 1); count settlements from 1"
+        return ""
+
+    @property
+    def _delay_fault(self) -> str:
         for release in self.release:
             if not BY_BACKOFF <= release[3] <= DURATION_MAX_US:
-                return f"the delay is {seconds(release[3])} s (limits 0 and one year)"
+                return (
+                    f"the delay is {seconds(release[3])} s (limits 0 and one year); "
+                    "choose a delay within the limits"
+                )
+        return ""
+
+    @property
+    def _reason_fault(self) -> str:
         reasons = (*(each[4] for each in self.release), *(each[3] for each in self.reject))
         sizes = [len(reason.encode(errors="replace")) for reason in reasons]
         if max(sizes, default=0) > REASON_BYTES_MAX:
-            return f"the reason is {max(sizes):,} bytes long (limit {REASON_BYTES_MAX:,})"
+            return (
+                f"a reason is {max(sizes):,} bytes long (limit {REASON_BYTES_MAX:,}); "
+                "use a shorter reason"
+            )
         if sum(sizes) > REASONS_BYTES_MAX:
-            return f"the reasons are {sum(sizes):,} bytes long (limit {REASONS_BYTES_MAX:,})"
-        return "" if self.number >= 1 else f"the number is {self.number} (at least 1)"
+            return (
+                f"the reasons are {sum(sizes):,} bytes long in total (limit "
+                f"{REASONS_BYTES_MAX:,}); use shorter reasons, or several calls"
+            )
+        return ""
+
+
+def runs_of(offsets: Iterable[tuple[int, int]]) -> Iterator[Run]:
+    """Join pairs of a token and an offset into runs of consecutive offsets."""
+    last, first, count = 0, 0, 0
+    for token, offset in offsets:
+        if count and token == last and offset == first + count:
+            count += 1
+            continue
+        if count:
+            yield last, first, count
+        last, first, count = token, offset, 1
+    if count:
+        yield last, first, count
 
 
 def dead_letter_topic(topic: str, subscription: str) -> str:
-    """Return the default name of the dead-letter topic, which has the same place on a ring."""
+    """Return the default name of the dead-letter topic. On a ring, both topics have one owner."""
     return f"{topic if tag_of(topic) != topic else f'{{{topic}}}'}.dead.{subscription}"
 
 

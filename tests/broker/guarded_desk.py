@@ -19,7 +19,7 @@ from tests.broker.desk import ANN, BOB, ME, Desk
 
 KEYS = Credentials(b"salt", 4096, bytes(32), bytes(32))
 ROOT, STRANGER = NodeId("client/root"), NodeId("client/stranger")
-PRINCIPALS = {ANN: "ann", BOB: "bob", ROOT: "root"}  # STRANGER is anonymous
+PRINCIPALS = {ANN: "ann", BOB: "bob", ROOT: "root"}  # STRANGER has no login
 
 
 class GuardedDesk(Desk):

@@ -24,7 +24,7 @@ class Batch:
 @dataclass
 class Message:
     batch: Batch
-    position: int  # in the batch
+    position: int  # position in the batch
     producer: str
     sequence: int
     gone: bool = False
@@ -38,7 +38,7 @@ class ModelProducer:
     directory_id: str = ""
     record: int = 0
     used: int = 0
-    writers: list[str] = field(default_factory=list)  # state directory of each sequence
+    writers: list[str] = field(default_factory=list)  # the state directory that wrote each sequence
 
     def takes(self, directory_id: str, others_max: int) -> bool:
         others = {*self.writers} - {self.directory_id}
@@ -152,6 +152,7 @@ class ModelSource:
 class Model:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.level = 1
         self.clock = self.lives = self.epochs = 0
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
@@ -189,30 +190,30 @@ class Model:
                 return self._produce(slot, command)
             case do.Stage() | do.PublishStaged() | do.DropStaged() | do.CloseSource():
                 return self._publish(slot, command)
-            case do.SetLimits(limits):
-                self.limits = limits
+            case do.SetLimits(limits, level):
+                self.limits, self.level = limits, max(self.level, level)
                 return done.LimitsSet()
             case do.Acks():
                 results = tuple(self._apply(slot, ack) for ack in command.acks)
                 return done.AcksDone(results)  # type: ignore[arg-type]
-            case do.Seek(epoch=0):
+            case do.Seek():
                 return self._seek_once(command)
-            case (
-                do.Subscribe() | do.Unsubscribe() | do.Attach() | do.Detach() | do.Ack() | do.Seek()
-            ):
+            case do.Subscribe() | do.Unsubscribe() | do.Attach() | do.Detach() | do.Ack():
                 return self._subscribe(command)
             case _:
                 raise AssertionError(f"{command} is not part of the model")
 
     def _seek_once(self, command: do.Seek) -> done.Result:
         call = (command.topic, command.token)
-        if call not in self.sought:
-            result = self._subscribe(command)
-            self.sought[call] = (
-                replace(result, already=True) if isinstance(result, done.Sought) else result
-            )
-            return result
-        return self.sought[call]
+        once = command.epoch == 0 or self.level >= do.SEEK_LEVEL
+        if once and call in self.sought:
+            return self.sought[call]
+        result = self._subscribe(command)
+        if isinstance(result, done.Sought) and once:
+            self.sought[call] = replace(result, already=True)
+        elif once and not isinstance(result, errors.Fenced | errors.Repositioned):
+            self.sought[call] = result
+        return result
 
     def _topic(
         self, name: str, policy: Policy = DEFAULT, declared: bool = False
@@ -383,6 +384,11 @@ class Model:
             return errors.NotSubscribed(name, label)
         return self._with(topic, subscription, command)
 
+    def _expects_another(self, seek: do.Seek, epoch: int) -> bool:
+        if seek.epoch or self.level < do.SEEK_LEVEL:
+            return False
+        return seek.expected not in (do.ANY_EPOCH, epoch)
+
     def _new_subscription(self, command: do.Subscribe) -> done.Result:
         topic = self._topic(command.topic)
         if isinstance(topic, errors.Refusal):
@@ -411,9 +417,12 @@ class Model:
             return done.Attached(
                 each.epochs[-1], each.cursor, topic.first, topic.next, each.suspect_below, topic.id
             )
-        if isinstance(command, do.Seek) and command.token == each.token:
+        fenced = 0 < command.epoch < each.epochs[0]
+        if isinstance(command, do.Seek) and command.token == each.token and not fenced:
             return done.Sought(each.epochs[-1], each.cursor, True)
         anybody = isinstance(command, do.Seek) and command.epoch == 0
+        if isinstance(command, do.Seek) and self._expects_another(command, each.epochs[-1]):
+            return errors.Fenced(each.epochs[-1])
         if command.epoch != each.epochs[-1] and not anybody:
             if each.epochs[0] <= command.epoch < each.epochs[-1] and each.incarnation:
                 return errors.Repositioned(each.epochs[-1], each.cursor)

@@ -218,8 +218,13 @@ class Troublemaker:
     def seek(self) -> do.Command:
         name, label, epoch, _ = self._reader()
         self.tokens += self.choose([1, 1, 0])
-        epoch = self.choose([0, epoch])
-        return do.Seek(name, label, self.start(), self.at(), f"token {self.tokens}", epoch)
+        used, epoch = epoch, self.choose([0, epoch])
+        expected = self._expected(used)
+        token = f"token {self.tokens}"
+        return do.Seek(name, label, self.start(), self.at(), token, epoch, expected)
+
+    def raise_level(self) -> do.Command:
+        return do.SetLimits(self.pair.model.limits, do.SEEK_LEVEL)
 
     def stage(self) -> do.Command:
         part = self.choose(["0", "1", "2"])
@@ -284,6 +289,7 @@ WEIGHTS = {
     "put": 12, "ack": 5, "acks": 2, "open": 4, "subscribe": 4, "attach": 4, "stage": 4,
     "publish": 3, "repeat": 4, "seek": 2, "detach": 1, "unsubscribe": 1, "close": 1,
     "create": 1, "set_policy": 1, "tick": 1, "drop": 1, "carry": 3, "delete": 1, "close_source": 1,
+    "raise_level": 1,
 }  # fmt: skip
 
 

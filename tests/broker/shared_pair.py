@@ -6,12 +6,12 @@ from random import Random
 
 from oncecast.broker.machine import Machine
 from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Grant, Queue
+from oncecast.lab.scenarios import shared_model as model
+from oncecast.lab.scenarios.shared_model import SharedModel
 from oncecast.wire import commands as do
 from oncecast.wire.results import Buried, Result, SettlesDone, Sought
 from oncecast.wire.sharing import Settle, Shared
-from tests.broker import shared_model as model
 from tests.broker.machine_steps import Steps
-from tests.broker.shared_model import SharedModel
 
 WORKERS = ["ann", "bob", "cat"]
 NAMES = {WAITING: model.WAITING, BLOCKED: model.BLOCKED, DEAD: model.DEAD}
@@ -23,7 +23,9 @@ class SharedPair:
         self.steps.apply(do.SubscribeShared("t", "s", do.FromNew(), self.steps.now, settings))
         self.epoch = self.steps.open()
         self.model = SharedModel(settings, self.steps.machine.registry.last_epoch)
-        self.holders: dict[int, set[tuple[str, int]]] = {}  # by offset: workers and tokens so far
+        self.holders: dict[
+            int, set[tuple[str, int]]
+        ] = {}  # the workers and tokens so far, by offset
         self.accepted: dict[int, int] = {}
 
     @property
@@ -54,7 +56,7 @@ class SharedPair:
 
     def _handed_out(self, offset: int, worker: str, token: int) -> None:
         before = self.holders.setdefault(offset, set())
-        assert all(token > earlier for _, earlier in before), "a token did not grow"
+        assert all(token > earlier for _, earlier in before), "a token did not increase"
         assert offset not in self.accepted, "an accepted message was delivered again"
         before.add((worker, token))
 
@@ -185,7 +187,7 @@ def shared_run(seed: int, steps: int = 60) -> None:
             last = random_settle(pair, rng, number)
             pair.settle(last, *([random_settle(pair, rng, number)] if draw > 0.8 else []))
         elif draw < 0.88 and last is not None:
-            pair.settle(last)  # a late copy
+            pair.settle(last)  # a late copy of the last settlement
         elif draw < 0.93:
             pair.bury()
         elif draw < 0.94:

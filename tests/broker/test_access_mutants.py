@@ -25,7 +25,7 @@ from tests.broker import test_guard_joined as joined
 from tests.broker import test_machine_access as machine
 from tests.broker import test_needs as needs
 from tests.lab.scenarios import test_access as world
-from tests.mutants import Mutant, exact, must_be_noticed, replaced
+from tests.mutants import Mutant, assert_detected, exact, replaced
 from tests.ring import test_push_access as push
 from tests.security import test_access as access
 from tests.security.rules_oracle import compare
@@ -55,44 +55,44 @@ def moved() -> None:
 
 
 RULES: dict[str, tuple[Any, str, str, str]] = {
-    "administrator limited by rules": (Access, "_decide", "if granted.admin:", "if False:"),
-    "verbs ignored": (Access, "_decide", "if verb and not", "if False and not"),
-    "names ignored": (Access, "_decide", "return not name or", "return True or"),
-    "name of a longer principal usable": (
+    "rules limit an administrator": (Access, "_decide", "if granted.admin:", "if False:"),
+    "verbs are ignored": (Access, "_decide", "if verb and not", "if False and not"),
+    "names are ignored": (Access, "_decide", "return not name or", "return True or"),
+    "a name that belongs to a longer principal is allowed": (
         Access, "_owns", "self._principals.isdisjoint((name, *longer))", "True",
     ),
-    "name prefix accepted without a separator": (
+    "a name prefix is accepted without a separator": (
         Access, "_owns", "own + each for each in SEPARATORS", "own for each in SEPARATORS",
     ),
-    "rules for everyone ignored": (
+    "rules for everyone are ignored": (
         Access, "_granted", "self._by_principal.get(EVERYONE, [])", "[]",
     ),
-    "cluster with tokens stays open": (
+    "a cluster with tokens stays open": (
         Access, "__init__", "not users and not tokens", "not users",
     ),
-    "end of a pattern ignored": (Pattern, "_walk", "bool(at & self._final)", "bool(at)"),
-    "star matches one character": (Pattern, "_walk", "| (at & loops)", ""),
+    "the end of a pattern is ignored": (Pattern, "_walk", "bool(at & self._final)", "bool(at)"),
+    "a star matches only one character": (Pattern, "_walk", "| (at & loops)", ""),
 }  # fmt: skip
 
 EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
-    "decisions not bounded": (
+    "the decision cache is unbounded": (
         access.test_decision_cache_is_bounded,
         Access, "permits", "len(self._decisions) >= DECISIONS_MAX", "False",
     ),
-    "decisions about long names cached": (
+    "decisions about long names are cached": (
         access.test_decision_cache_is_bounded,
         Access, "permits", "len(topic) <= LENGTH_MAX >= len(name)", "True",
     ),
-    "expired token is valid": (
+    "an expired token is valid": (
         access.test_token_is_valid_until_it_expires,
         Access, "holds", "now_us < token.expires_us", "True",
     ),
-    "secret of a token ignored": (
+    "the secret of a token is ignored": (
         access.test_token_is_valid_until_it_expires,
         Access, "principal_of_token",
         "not hmac.compare_digest(hash_of(secret, token.salt), token.hash)", "False",
     ),
-    "removed user keeps its tokens": (
+    "a removed user keeps its tokens": (
         access.test_removed_user_loses_tokens_and_rules,
         Access, "without_user", "self.tokens.items() if each.principal != name",
         "self.tokens.items()",
@@ -101,47 +101,47 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         access.test_newer_access_wins_on_both_sides,
         Access, "newer", ">= (other", "<= (other",
     ),
-    "last administrator can be removed": (
+    "the last administrator can be removed": (
         machine.test_last_administrator_cannot_be_removed,
         Granting, "_set", "if after.locked or", "if",
     ),
-    "late copy of a change is applied": (
+    "a late copy of a change is applied": (
         machine.test_late_duplicate_of_a_command_does_not_undo_later_changes,
         Machine, "_once", "known = registry.answered.get(token, topic)", "known = None",
     ),
-    "token never expires": (
+    "a token never expires": (
         machine.test_token_expires_after_its_lifetime,
         Granting, "_after", "now + lifetime if lifetime else 0", "0",
     ),
-    "users not in the snapshot": (
+    "a snapshot lacks the users": (
         machine.test_snapshot_restores_users_tokens_and_rules,
         state, "_rows", "yield from _access_rows(registry.access)", "pass",
     ),
     "rules do not move with topics": (
         moved, state, "moved_out", "rows += _access_rows(access)", "pass",
     ),
-    "importer ignores the rules": (
+    "the importer ignores the rules": (
         moved, Moving, "adopt", "registry.access.newer(access)", "registry.access",
     ),
-    "new group accepts users": (
+    "a new group accepts users": (
         machine.test_group_without_topics_refuses_users,
         Machine, "_elsewhere", "holdings.low is None", "False",
     ),
-    "stack ignores its guard": (
+    "the stack ignores its guard": (
         on_desk(guard.test_allowed_requests_work_and_others_are_denied),
         Stack, "receive", "if self.guard is not None:", "if False:",
     ),
-    "guard lets denied requests in": (
+    "the guard admits denied requests": (
         needs.test_single_rule_allows_exactly_the_matching_requests,
         Guard, "judge", "if access.permits(", "if True or access.permits(",
     ),
-    "joined process is open to administrators": (
+    "a joined process accepts administrators too early": (
         lambda: joined.test_new_ring_process_accepts_admin_requests_once_it_knows_the_rules(
             joined.ADMINISTRATIVE[0], audits_open=True
         ),
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
-    "empty group is open to administrators": (
+    "an empty group accepts administrators": (
         joined.test_empty_ring_group_refuses_administrative_requests,
         Guard, "judge", "if verb == ADMIN and self.unsettled():", "if False:",
     ),
@@ -149,11 +149,11 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         on_desk(guard.test_publish_through_another_topic_requires_rights_on_its_parts),
         Guard, "_may_publish", "return all(", "return True or all(",
     ),
-    "fetch acknowledges without the ack right": (
+    "a fetch acknowledges without the ack right": (
         on_desk(guard.test_ack_requires_the_ack_right),
         Gateway, "_fetch", "if not self._may(client, ACK, fetch.topic):", "if False:",
     ),
-    "list shows all topics": (
+    "a list shows all topics": (
         on_desk(guard.test_list_contains_only_visible_topics),
         Gateway, "_names", "if access.open:", "if True:",
     ),
@@ -165,11 +165,11 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         patched(guard.test_waiting_reads_are_dropped_when_rules_change),
         Scanner, "observe", "self._awaiting_lease.take()", "pass",
     ),
-    "owner does not check readers of push": (
+    "the owner does not check push readers": (
         push.test_owner_permits_only_readers_with_matching_rules,
         Pusher, "_permit", "not isinstance(found, NotHere) and", "False and",
     ),
-    "acks of push are not checked": (
+    "push acks are not checked": (
         push.test_acks_are_forwarded_only_with_a_permit,
         Relay, "_tune", "if permit is not None and permit.may_ack:", "if True:",
     ),
@@ -184,4 +184,4 @@ MUTANTS = [Mutant(rule, replaced(*change), decisions, SEEDS) for rule, change in
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_access_mutant_is_detected(mutant: Mutant) -> None:
     """SEC-2"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

@@ -43,7 +43,7 @@ def test_account_can_always_send_a_first_batch() -> None:
 
 
 def test_accounts_share_a_total_byte_limit() -> None:
-    """SEC-3: many clients together must not fill the memory of the node."""
+    """SEC-3: many clients together must not fill the node's memory."""
     accounts = Accounts(Budget(bytes=100, total_bytes=150), anonymous)
     (_, ann), (_, bob) = accounts.join(ANN, 0.0), accounts.join(BOB, 0.0)
     accounts.begin(ann, 90)
@@ -65,7 +65,7 @@ def test_rate_limit_allows_a_burst_of_one_second() -> None:
     assert accounts.refusal(ann, 0, 10.5) is None  # other calls are not delayed
     assert accounts.refusal(ann, 1, 10.6) is None
     assert accounts.refusal(ann, 1, 99.0) is None
-    assert ann.left == 100.0  # unused bytes do not add up
+    assert ann.left == 100.0  # unused bytes do not accumulate
 
 
 def test_only_calls_in_flight_use_the_budget() -> None:

@@ -19,7 +19,7 @@ SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 YEAR = 365 * DAY
 STEP = LIMITS.clock_step_us
-NOON = 50 * YEAR  # start time
+NOON = 50 * YEAR  # the time at which each test starts
 
 
 class Aging(Steps):
@@ -85,7 +85,8 @@ def test_timestamp_a_year_ahead_does_not_expire_staged_parts() -> None:
 
 
 def test_future_timestamps_are_corrected_once_the_clock_is_right() -> None:
-    """SVC-9: otherwise the messages would not expire for a year, nor be found by time."""
+    """SVC-9: otherwise the messages would not expire for a year, and a search by time would miss
+    them."""
     steps = Aging()
     steps.minutes(NOON, 3)
     steps.put_at(NOON + YEAR, NOON + YEAR + MINUTE)
@@ -133,7 +134,8 @@ def test_idle_group_has_no_disputed_time() -> None:
     assert steps.dispute == "NONE"
     assert steps.kept() == []
     steps.put_at(NOON + 30 * DAY)
-    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # two days went unmeasured
+    # 32 days passed, but the leader measured only 30.
+    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))
     assert steps.dispute == "AHEAD"
     assert len(steps.kept()) == 1
 
@@ -148,7 +150,8 @@ def test_correcting_a_fast_clock_preserves_message_ages() -> None:
     for minute in range(1, minutes):
         steps.tick(NOON + minute * MINUTE)
     assert steps.dispute == "BEHIND"
-    assert steps.clock.trusted == NOON + YEAR + (minutes - 1) * MINUTE  # continued
+    # The time continues from there.
+    assert steps.clock.trusted == NOON + YEAR + (minutes - 1) * MINUTE
     steps.tick(NOON + minutes * MINUTE)
     assert steps.dispute == "NONE"
     assert steps.clock.now == steps.clock.trusted == NOON + minutes * MINUTE
@@ -224,10 +227,10 @@ def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | Non
         ((5000, (1000, 5000, AHEAD, 30, 7)), (4990, 0), (5000, (1000, 4990, AHEAD, 30, 7))),
         ((5000, (1000, 5000, AHEAD, 30, 7)), (4989, 0), (5000, (1000, 4989, AHEAD, 0, 7))),
         ((1000, (1000, 1020, AHEAD, 30, 7)), (1010, -5), (1010, (1010, 1010, AGREED, 0, 7))),
-        # behind
+        # the timestamp is behind the trusted time
         ((1000, (1000, 500, BEHIND, 30, 7)), (505, 0), (1005, (1005, 505, BEHIND, 35, 7))),
         ((1000, (1000, 500, BEHIND, 30, 7)), (995, 0), (1000, (1000, 995, AGREED, 0, 7))),
-        # the largest time
+        # the largest possible time
         (
             (TIME_MAX, (TIME_MAX, TIME_MAX, AGREED, 0, 0)),
             (TIME_MAX + 5, 0),

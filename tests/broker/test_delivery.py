@@ -53,7 +53,7 @@ def test_sent_messages_use_credit_until_they_arrive() -> None:
 
 @pytest.mark.parametrize("offset", [9, 10, 16])
 def test_fetch_at_another_offset_resets_the_flow(offset: int) -> None:
-    """SVC-3: a fetch at the same offset also resets it, because no message arrived."""
+    """SVC-3: a repeated fetch also resets the flow, because the client has received nothing."""
     found = flow()
     found.renew(10, 8, 100)
     found.sent(15, 20)
@@ -79,7 +79,7 @@ def test_flows_to_the_same_client_share_its_window() -> None:
 
 
 def test_credit_renewal_is_due_when_half_of_it_is_used() -> None:
-    """SVC-3: half of the credit is 20 of 40 messages."""
+    """SVC-3: the credit is 40 messages, so a renewal is due at 20."""
     found = flow()
     found.renew(100, 40, 1000)
     assert [found.soon_renewed(offset) for offset in (100, 119, 120, 140)] == [

@@ -250,7 +250,7 @@ def test_flow_at_the_end_of_the_topic_waits() -> None:
 def test_flow_without_credit_delivers_no_messages(
     messages: int, size: int, delivered: list[int]
 ) -> None:
-    """SVC-3: it does not even report dropped messages."""
+    """SVC-3: such a flow does not even report dropped messages."""
     gateway, epoch = flowing()
     gateway._service.machine.registry.topics["topic"].index.drop_below(2)
     gateway.receive(ANN, fetch(epoch, 0, messages=messages, size=size))

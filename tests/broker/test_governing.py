@@ -369,7 +369,7 @@ def test_finished_change_is_answered_when_the_lease_is_renewed() -> None:
 
 
 def test_quorum_and_reachability_time_out_exactly() -> None:
-    """REP-2: they end after 2.5 and 3 seconds if the suspicion time is 2 seconds."""
+    """REP-2: the limits are 2.5 and 3 seconds if the suspicion time is 2 seconds."""
     made = governor(leader=B)
     made.state.following.heard = made.paxos.last_message[C] = 10.0
     assert [has_quorum(made.group, now) for now in (12.5, 12.6)] == [True, False]

@@ -60,7 +60,7 @@ def test_new_ring_process_accepts_admin_requests_once_it_knows_the_rules(
 ) -> None:
     process = Joined()
     process.guard.audits_open = audits_open
-    if not isinstance(request_, Call):  # a process only redirects calls
+    if not isinstance(request_, Call):  # a process redirects only calls
         assert process.guard(STRANGER, request_) == TRY_AGAIN
     assert process.reported == []
     process.knows = True

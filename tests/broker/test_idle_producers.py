@@ -33,7 +33,7 @@ class Days(Steps):
         self.apply(do.Tick(self.now, time, producers=True))
 
     def topics(self) -> dict[str, list[str]]:
-        """Return the producers of each topic."""
+        """Return each topic's producers."""
         topics = self.machine.registry.topics.values()
         return {topic.name: list(topic.producers) for topic in topics}
 
@@ -75,7 +75,7 @@ def test_topic_with_a_subscription_survives_its_idle_producers() -> None:
 
 
 def test_producer_reopened_after_deletion_gets_a_new_record_number() -> None:
-    """SVC-2: the sequence restarts at 0, and the client must notice that."""
+    """SVC-2: the sequence restarts at 0, and the client must detect that."""
     steps = Days()
     steps.subscribe()
     opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
@@ -267,7 +267,7 @@ def test_idle_time_moves_with_the_topic_to_another_group() -> None:
 
 
 def moved_rows(machine: Machine) -> bytes:
-    """Return the metadata of all topics of a machine, as an exporter sends it."""
+    """Return a machine's metadata for all topics, as an exporter sends it."""
     holdings = Holdings("g", None)
     for name, topic in machine.registry.topics.items():
         holdings.outgoing[name] = topic

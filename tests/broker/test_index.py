@@ -73,18 +73,18 @@ def test_rows_are_compacted_when_more_than_half_are_dead(
     for slot in (6, 4, 2):
         found.drop(slot)
     assert columns(found) == (list(range(7)), b"\1\1\0\1\0\1\0", 0, 3)
-    found.drop(0)  # 4 of 7
+    found.drop(0)  # now 4 of 7 rows are dead
     assert columns(found) == ([1, 3, 5], b"\1\1\1", 0, 0)
     found = live_slots(*range(8))
     for slot in range(4):
         found.drop(slot)
-    assert columns(found)[2:] == (4, 4)  # exactly half
+    assert columns(found)[2:] == (4, 4)  # exactly half of the rows are dead
     found.drop(4)
     assert columns(found) == ([5, 6, 7], b"\1\1\1", 0, 0)
     found = live_slots(*range(6))
     for slot in range(6):
         found.drop(slot)
-    assert columns(found) == (list(range(6)), bytes(6), 6, 6)  # too few to compact
+    assert columns(found) == (list(range(6)), bytes(6), 6, 6)  # too few rows to compact
 
 
 def test_restored_slots_are_appended_as_live() -> None:
@@ -143,7 +143,7 @@ def test_batch_is_dropped_with_its_last_message() -> None:
 @pytest.mark.parametrize(
     ("entries", "dropped", "left"),
     [
-        (10, 5, 10),  # exactly half
+        (10, 5, 10),  # exactly half of the rows are dead
         (8, 4, 8),
         (8, 5, 3),
         (7, 4, 7),  # a short index is compacted only when it is empty
@@ -172,7 +172,7 @@ def test_all_slots_are_checked_if_they_are_out_of_order() -> None:
     index = filled((3, 1, 10), (5, 1, 10), (4, 1, 10))
     assert (index.summary()[3], [each.slot for each in index.before(5)]) == (False, [3, 4])
     index.clear()
-    assert index.summary()[3]  # in order again
+    assert index.summary()[3]  # the slots are in order again
 
 
 def test_compaction_does_not_mark_disordered_slots_as_ordered(
@@ -204,7 +204,7 @@ def test_entry_moves_only_from_its_current_slot() -> None:
     assert lone.summary()[3]
 
 
-def test_index_tells_whether_an_extent_reaches_the_end_of_its_batch() -> None:
+def test_index_shows_whether_an_extent_ends_with_its_batch() -> None:
     """SVC-3"""
     index = filled((3, 2, 10), (5, 3, 20))
     assert [index.ends(Extent(3, 0, count, 0)) for count in (1, 2)] == [False, True]

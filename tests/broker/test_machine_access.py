@@ -40,7 +40,7 @@ def entries(machine: Machine) -> Any:
 
 
 def test_first_user_must_be_an_administrator() -> None:
-    """SEC-2: otherwise the cluster would lock itself out."""
+    """SEC-2: otherwise no user could administer the cluster."""
     steps = Steps()
     assert steps.apply(ANN) == LOCKED
     assert steps.machine.registry.access.open
@@ -228,7 +228,7 @@ def test_ring_group_adopts_newer_rules() -> None:
     rows = state.access_out(exporter.machine.registry.access)
     assert list(state.access_in(rows).entries()) == entries(exporter.machine)
     importer = Steps()
-    assert importer.apply(moves.ShareAccess(rows)) == MoveStep(False)  # not on a ring
+    assert importer.apply(moves.ShareAccess(rows)) == MoveStep(False)  # this group is not on a ring
     importer.apply(moves.Found("g", first=True))
     importer.apply(moves.ShareAccess(rows))
     assert entries(importer.machine) == entries(exporter.machine)

@@ -226,7 +226,7 @@ def test_all_kinds_of_results_are_restored() -> None:
 
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE)
 def test_log_and_snapshot_from_an_older_version_can_be_read(late: Late) -> None:
-    """SVC-10: their commands have no token, and no results are kept."""
+    """SVC-10: commands in them have no token, and no results are kept."""
     command = replace(late.call, token="")
     older = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(command))[:-1])
     assert msgspec.msgpack.decode(older, type=type(command)) == command

@@ -168,8 +168,8 @@ def test_topic_expires_messages_only_while_its_policy_has_an_age_limit() -> None
         (Policy(keep_all=True), True, ""),
         (Policy(age_us=1, drop_unread=True), True, ""),
         (Policy(bytes_max=1, drop_unread=True), True, ""),
-        (Policy(age_us=-1), False, "negative"),
-        (Policy(bytes_max=-1), False, "negative"),
+        (Policy(age_us=-1), False, "the retention age is -1e-06 s"),
+        (Policy(bytes_max=-1), False, "the retention size is -1 bytes"),
         (Policy(keep_all=True, drop_unread=True), True, "cannot be combined"),
         (Policy(keep_all=True, age_us=1), True, "cannot be combined"),
         (Policy(keep_all=True, bytes_max=1), True, "cannot be combined"),
@@ -201,7 +201,9 @@ def test_batches_at_the_limits_are_accepted() -> None:
     assert steps.put(epoch, 0, 3, size=100) == done.Appended(0, 3, kept=False)
     assert steps.put(epoch, 3, 4, size=100) == errors.TooLarge("messages", 3)
     assert steps.put(epoch, 3, 3, size=101) == errors.TooLarge("bytes", 100)
-    assert steps.put(epoch, -1) == errors.InvalidArgument("the sequence number is -1 (minimum 0)")
+    assert steps.put(epoch, -1) == errors.InvalidArgument(
+        "the sequence number is -1 (minimum 0); count messages from 0"
+    )
     staged = steps.apply(do.Stage("query", 0, "a", "t", 4, 1, 0, b""))
     assert staged == errors.TooLarge("messages", 3)
 
@@ -297,7 +299,8 @@ def test_all_stored_times_are_corrected_when_a_dispute_ends() -> None:
     registry.staging.sources["s"], holdings.sources["s"] = sources
     holdings.parts.update({("s", 0, "a"): parts[4], ("s", 0, "b"): parts[5]})
     registry.clock.restore(6000, (1000, 6000, Dispute.AHEAD, 0, 0))
-    assert registry.pass_time(1011).dispute is Dispute.AHEAD  # within a step of 10
+    # The difference is within a step of 10.
+    assert registry.pass_time(1011).dispute is Dispute.AHEAD
     assert registry.pass_time(1005).dispute is Dispute.NONE
     for topic in topics:
         assert [each.time for each in topic.index.entries(0)] == [1005]
@@ -310,7 +313,7 @@ def test_all_stored_times_are_corrected_when_a_dispute_ends() -> None:
 
 
 def test_message_at_the_seek_target_is_kept() -> None:
-    """SVC-3: it is kept even if it is old enough to expire in the same command."""
+    """SVC-3: this holds even if the message is old enough to expire in the same command."""
     steps = Steps()
     steps.create(policy=Policy(age_us=100))
     steps.subscribe()
@@ -356,7 +359,7 @@ def test_topic_records_the_last_epoch_that_fenced_a_reader() -> None:
         do.Subscribe(
             "t", "s", do.FromNew(), 0
         ),  # it may fence readers of an earlier subscription with this name
-        do.Attach("t", "s", "inc-1"),  # no reader before
+        do.Attach("t", "s", "inc-1"),  # the first reader
         do.Attach("t", "s", "inc-2"),
         do.Subscribe("t", "z", do.FromNew(), 0),
         do.Seek("t", "s", do.FromEarliest(), 0, "token"),
@@ -426,7 +429,7 @@ def test_group_outside_a_ring_refuses_move_commands() -> None:
         moves.Thaw("m"),
         moves.Release("m"),
     ]
-    assert [steps.apply(command) for command in over] == [YES] * 4  # nothing to do
+    assert [steps.apply(command) for command in over] == [YES] * 4  # there is nothing to do
     assert steps.machine.registry.holdings is None
 
 

@@ -253,7 +253,7 @@ def test_topic_recreated_during_the_copy_moves_with_its_new_id() -> None:
 
 
 def test_copies_with_an_earlier_topic_id_are_not_adopted() -> None:
-    """REP-6: they may have the same offsets."""
+    """REP-6: the topics may have the same offsets."""
     move = Move()
     move.claim()
     move.copy()
@@ -482,7 +482,7 @@ def test_group_that_exports_its_whole_arc_owns_nothing() -> None:
     """REP-6: a group leaves the ring."""
     move = Move()
     move.whole()
-    importer, exporter = move.exporter, move.importer  # back again
+    importer, exporter = move.exporter, move.importer  # move the arc back
     importer.apply(moves.Claim("back", TAKER))
     for each in topic(exporter).index.entries(0):
         put = do.Put("t", "p", 1, 0, each.messages, each.size, 0, b"bytes")
@@ -525,7 +525,7 @@ def test_no_part_is_adopted_while_part_of_the_arc_is_frozen() -> None:
     """REP-6: otherwise the parts would not be adjacent."""
     move = Move()
     move.whole()
-    importer = move.exporter  # it imports all of the other group
+    importer = move.exporter  # it imports the whole arc of the other group
     importer.apply(moves.Claim("back", TAKER))
     assert importer.apply(moves.Freeze("away", key_of("u"), PeerGroup("g-u", ()))) == YES
     low, until = holdings(move.importer).low, holdings(move.importer).position
@@ -547,7 +547,7 @@ def test_staged_parts_move_and_are_published_once() -> None:
     move.copy()
     move.freeze()
     assert move.exporter.apply(do.PublishStaged("query", 1, ("b",), 0, "t")) == NotHere("t")
-    assert move.adopt() == NO  # a part is missing
+    assert move.adopt() == NO  # one part is still missing
     staged = do.Stage("query", 1, "b", "t", 3, 100, 0, b"bytes")
     part = moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
     for _ in range(2):
@@ -590,7 +590,7 @@ def test_late_duplicate_of_a_refused_publish_has_no_effect_after_a_move() -> Non
 
 
 def test_source_with_two_topics_has_two_records_on_a_ring() -> None:
-    """REP-6, PIPE-2: its topics can move to different groups."""
+    """REP-6, PIPE-2: the topics can move to different groups."""
     steps = Steps()
     steps.apply(moves.Found("g-2", True))
     steps.subscribe()

@@ -206,7 +206,7 @@ def test_each_state_directory_under_one_name_gets_its_own_range() -> None:
     assert opened("theirs").mine == (6, 6)
     theirs = opened("theirs")
     assert theirs.mine == (6, 6)
-    assert opened("ours").mine == (0, 6)  # opened without a put
+    assert opened("ours").mine == (0, 6)  # this directory was opened without a put
     steps.put(opened("ours").epoch, 6)
     assert opened("ours").mine == (0, 7)
     steps.put(opened("theirs").epoch, 7, 3)

@@ -67,7 +67,7 @@ def test_run_that_publishes_an_old_number_is_refused() -> None:
     old = errors.OldNumber("query", 4, 5)
     assert stage(steps, 4, "a", "two") == old
     assert publish(steps, 4, "a", run="two") == old
-    assert publish(steps, 4, "a") == Published((), already=True)  # an older client
+    assert publish(steps, 4, "a") == Published((), already=True)  # an older client sends no run
 
 
 def test_newer_run_fences_earlier_runs() -> None:

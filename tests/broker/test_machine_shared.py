@@ -1,4 +1,4 @@
-"""Many workers share a subscription, and each message is leased to one of them at a time (WRK)."""
+"""Many workers share a subscription, and each message is leased to one worker at a time (WRK)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEAD = "{t}.dead.s"
 
 
 class Work(Steps):
-    """A machine with a shared subscription `s` of the topic `t`."""
+    """A machine with a shared subscription `s` to the topic `t`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ def test_each_message_is_leased_to_one_worker() -> None:
     assert third.token > second.token
 
 
-def test_messages_are_shared_equally_among_workers_with_room() -> None:
+def test_messages_are_shared_equally_among_workers_with_free_windows() -> None:
     assert shares([10, 10, 10], 5) == [2, 2, 1]
     assert shares([1, 10, 10], 5) == [1, 2, 2]
     assert shares([10, 1], 3) == [2, 1]
@@ -117,7 +117,7 @@ def test_messages_are_shared_equally_among_workers_with_room() -> None:
     assert [each.runs for each in work.lease(ann=100, bob=100)] == [((0, 3),), ((3, 3),)]
 
 
-def test_window_limits_what_a_worker_holds_in_all() -> None:
+def test_window_limits_the_total_messages_that_a_worker_holds() -> None:
     work = Work()
     (grant,) = work.lease(ann=2)
     assert work.lease(ann=2) == ()
@@ -148,7 +148,7 @@ def test_expired_lease_is_delivered_again_after_the_backoff() -> None:
     assert work.queue.deliveries(0) == 2
 
 
-def test_retries_come_before_fresh_messages() -> None:
+def test_retries_are_leased_before_fresh_messages() -> None:
     """WRK-2"""
     work = Work(messages=4)
     (grant,) = work.lease(ann=2)
@@ -169,7 +169,7 @@ def test_backoff_doubles_up_to_its_maximum() -> None:
     assert delays == [S, 2 * S, 3 * S, 3 * S]
 
 
-def test_backoff_of_many_deliveries_does_not_grow_without_bound() -> None:
+def test_backoff_after_many_deliveries_is_bounded() -> None:
     assert Queue(SETTINGS, 0).backoff(10**6) == 3 * S
     assert Queue(replace(SETTINGS, backoff_min_us=0), 0).backoff(10**6) == 0
 
@@ -209,7 +209,7 @@ def test_stale_token_is_refused_for_its_offsets_only() -> None:
     assert work.settle("bob", accept=((new.token, 1, 1),)) == Settled(3)
 
 
-def test_token_of_another_worker_is_refused() -> None:
+def test_token_from_another_worker_is_refused() -> None:
     """WRK-3"""
     work = Work(messages=1)
     (grant,) = work.lease(ann=1)
@@ -224,14 +224,14 @@ def test_offset_that_was_never_leased_is_refused() -> None:
     assert work.queue.workers == {}
 
 
-def test_late_settlement_counts_while_no_command_has_ended_the_lease() -> None:
+def test_late_settlement_counts_until_a_command_ends_the_lease() -> None:
     work = Work(messages=1)
     (grant,) = work.lease(ann=1)
     work.now += 60 * S
     assert work.settle(accept=((grant.token, 0, 1),)) == Settled(1)
 
 
-def test_copy_of_a_settlement_gets_the_same_result() -> None:
+def test_repeated_settlement_gets_the_same_result() -> None:
     """WRK-3: a client repeats a call until it gets an answer."""
     work = Work(messages=3)
     (grant,) = work.lease(ann=2)
@@ -259,8 +259,8 @@ def test_renewed_lease_starts_again() -> None:
     assert work.settle(accept=((grant.token, 0, 1),)) == Settled(1)
 
 
-def test_unused_message_is_delivered_again_at_once_and_not_counted() -> None:
-    """WRK-6: a worker that drains gives back what it has not started."""
+def test_returned_message_is_redelivered_at_once_without_counting_a_delivery() -> None:
+    """WRK-6: a draining worker returns the messages that it has not started."""
     work = Work(replace(SETTINGS, deliveries_max=1), messages=1)
     for _ in range(5):
         (grant,) = work.lease(ann=1)
@@ -269,12 +269,12 @@ def test_unused_message_is_delivered_again_at_once_and_not_counted() -> None:
     assert work.queue.dead == {}
 
 
-def test_leaving_worker_gives_back_all_messages() -> None:
+def test_leaving_worker_returns_all_messages() -> None:
     work = Work(messages=2)
     (grant,) = work.lease(ann=2)
     assert work.settle(accept=((grant.token, 0, 1),), leave=True) == Settled(1)
     assert (work.queue.leased, work.queue.waiting) == (0, 1)
-    assert work.settle(number=work.number, leave=True) == Settled(1)  # a copy
+    assert work.settle(number=work.number, leave=True) == Settled(1)  # a copy of the same command
 
 
 def test_message_is_settled_once_if_a_call_names_it_twice() -> None:
@@ -305,7 +305,7 @@ def test_message_becomes_a_dead_letter_after_its_last_delivery() -> None:
 
 
 @pytest.mark.parametrize("how", [EXPIRED, WORKER_LOST, REJECTED])
-def test_dead_letter_says_why(how: str) -> None:
+def test_dead_letter_contains_the_reason(how: str) -> None:
     work = Work(replace(SETTINGS, deliveries_max=1), messages=1)
     (grant,) = work.lease(ann=1)
     detail = ""
@@ -335,7 +335,7 @@ def test_dead_letters_are_buried_once() -> None:
     assert work.kept(DEAD) == [0, 1]
 
 
-def test_dead_letter_topic_is_created_with_the_subscription_and_again_if_it_was_deleted() -> None:
+def test_dead_letter_topic_is_created_with_its_subscription_and_again_after_a_delete() -> None:
     work = Work(messages=1)
     topics = work.machine.registry.topics
     assert topics[DEAD].policy == Policy(keep_all=True)
@@ -345,6 +345,18 @@ def test_dead_letter_topic_is_created_with_the_subscription_and_again_if_it_was_
     work.settle(reject=((grant.token, 0, 1, ""),))
     assert work.bury(0) == Buried(True, 0)
     assert work.kept(DEAD) == [0]
+
+
+def test_subscription_without_a_maximum_of_deliveries_gets_its_dead_letter_topic_late() -> None:
+    steps = Steps()
+    endless = replace(SETTINGS, deliveries_max=0)
+    shared = do.SubscribeShared("t", "s", do.FromNew(), steps.now, endless)
+    steps.apply(shared)
+    assert list(steps.machine.registry.topics) == ["t"]
+    steps.apply(replace(shared, settings=replace(endless, lease_us=7_000_000)))
+    assert list(steps.machine.registry.topics) == ["t"]
+    steps.apply(replace(shared, settings=SETTINGS))
+    assert list(steps.machine.registry.topics) == ["t", DEAD]
 
 
 def test_dead_letter_waits_while_its_topic_cannot_be_created() -> None:
@@ -357,7 +369,7 @@ def test_dead_letter_waits_while_its_topic_cannot_be_created() -> None:
     assert dead(work) == {0: Death(REJECTED, "")}
 
 
-def test_slot_of_a_dead_letter_is_needed_until_its_topic_drops_it() -> None:
+def test_dead_letter_slot_is_needed_until_its_topic_drops_the_letter() -> None:
     work = Work(messages=1)
     (grant,) = work.lease(ann=1)
     work.settle(reject=((grant.token, 0, 1, ""),))
@@ -383,7 +395,7 @@ def test_messages_with_the_same_key_are_leased_one_at_a_time() -> None:
 
 
 def test_released_message_blocks_later_messages_with_its_key() -> None:
-    """WRK-4: the order of a key survives retries."""
+    """WRK-4: retries do not change the order of messages with the same key."""
     work = Work(replace(SETTINGS, by_key=True), messages=2)
     (grant,) = work.lease_keys(1, 1, ann=10)
     work.settle(release=((grant.token, 0, 1, 5 * S, ""),))
@@ -407,13 +419,13 @@ def test_fresh_messages_with_unknown_keys_are_not_leased() -> None:
     (grant,) = work.lease_keys(7, ann=10)
     assert grant.runs == ((0, 1),)
     leased = work.apply(do.Lease("t", "s", work.now, (("ann", 10),), (), 0, (8, 9)))
-    assert leased == Leased(())  # the keys are those of other offsets
+    assert leased == Leased(())  # these keys belong to other offsets
 
 
 # Subscribe.
 
 
-def test_shared_and_exclusive_subscriptions_are_not_mixed_up() -> None:
+def test_commands_for_the_other_kind_of_subscription_are_refused() -> None:
     work = Work(messages=1)
     work.subscribe("x")
     shared, exclusive = (
@@ -432,7 +444,7 @@ def test_shared_and_exclusive_subscriptions_are_not_mixed_up() -> None:
     assert work.settle(accept=((grant.token, 0, 1),)) == Settled(1)
 
 
-def test_subscribe_again_changes_the_settings_only_if_it_has_any() -> None:
+def test_repeated_subscribe_changes_the_settings_only_if_it_names_any() -> None:
     work = Work()
     assert work.share(None) == Subscribed(0, 1, already=True)
     assert work.queue.settings == SETTINGS
@@ -463,7 +475,7 @@ def test_order_by_key_cannot_change_while_messages_are_in_flight() -> None:
         replace(SETTINGS, dead_letters="t"),
     ],
 )
-def test_bad_settings_are_refused_and_create_nothing(settings: Shared) -> None:
+def test_invalid_settings_are_refused_and_create_nothing(settings: Shared) -> None:
     steps = Steps()
     refused = steps.apply(do.SubscribeShared("t", "s", do.FromNew(), 0, settings))
     assert isinstance(refused, errors.InvalidArgument)
@@ -500,7 +512,7 @@ def test_dead_letter_topic_must_keep_its_messages() -> None:
         {"reject": ((1, 0, 1, "x" * 1001),)},
     ],
 )
-def test_bad_settlement_is_refused_as_a_whole(verbs: dict[str, Any]) -> None:
+def test_invalid_settlement_is_refused_as_a_whole(verbs: dict[str, Any]) -> None:
     work = Work(messages=1)
     (grant,) = work.lease(ann=1)
     good: dict[str, Any] = {"accept": ((grant.token, 0, 1),)}
@@ -519,7 +531,7 @@ def test_unknown_topic_and_subscription_are_refused() -> None:
     )
 
 
-# The end of messages and subscriptions.
+# Dropped messages and subscriptions.
 
 
 def test_seek_ends_all_leases() -> None:
@@ -541,7 +553,7 @@ def test_messages_that_the_topic_dropped_unread_are_not_leased_again() -> None:
     work.put(work.epoch, 3, 1)
     assert work.kept() == [3]
     assert [each.runs for each in work.lease(bob=9)] == [((3, 1),)]
-    assert sorted(work.queue.open) == [2, 3]  # 2 is still leased
+    assert sorted(work.queue.open) == [2, 3]  # offset 2 is still leased
     assert work.settle(accept=((grant.token, 2, 1),)) == Settled(3)
 
 
@@ -570,8 +582,8 @@ def test_record_of_an_idle_worker_is_deleted() -> None:
 # Time.
 
 
-def test_wrong_clock_of_one_leader_ends_no_lease() -> None:
-    """WRK-5: a disputed stamp moves no deadline."""
+def test_leader_with_a_wrong_clock_ends_no_leases() -> None:
+    """WRK-5: a disputed timestamp does not move any deadline."""
     work = Work(messages=1, limits=LIMITS)
     work.tick(work.now)
     (grant,) = work.lease(ann=1)
@@ -583,8 +595,8 @@ def test_wrong_clock_of_one_leader_ends_no_lease() -> None:
 
 
 @pytest.mark.parametrize("jump", [10 * 24 * 3600 * S, -24 * 3600 * S])
-def test_deadlines_move_with_a_clock_that_is_corrected(jump: int) -> None:
-    """WRK-5: when the stamps are accepted, each lease has as much time left as before."""
+def test_clock_correction_moves_the_lease_deadlines(jump: int) -> None:
+    """WRK-5: once the clock is corrected, each lease has as much time left as before."""
     work = Work(Shared(lease_us=10 * 3600 * S), 2, LIMITS, 30 * 24 * 3600 * S)
     (grant,) = work.lease(ann=2)
     work.settle(release=((grant.token, 1, 1, 20 * 3600 * S, ""),))
@@ -599,7 +611,7 @@ def test_deadlines_move_with_a_clock_that_is_corrected(jump: int) -> None:
     assert not clock.dispute
     assert 0 < passed < 3 * 3600 * S
     leased, waiting = work.queue.messages()
-    step = 60 * S  # the first disputed stamp counts as no time
+    step = 60 * S  # no time passes at the first disputed timestamp
     assert abs(leased.time - clock.trusted - (10 * 3600 * S - passed)) <= step
     assert abs(waiting.time - clock.trusted - (20 * 3600 * S - passed)) <= step
 
@@ -634,8 +646,8 @@ def test_snapshot_of_an_open_lease_is_small() -> None:
     assert sum(map(len, work.machine.state())) < empty + 200
 
 
-def test_topic_without_shared_subscription_has_the_same_snapshot_as_before() -> None:
-    """A member at level 1 can read the snapshot."""
+def test_snapshot_without_shared_subscriptions_keeps_its_old_format() -> None:
+    """Members at level 1 can read such a snapshot."""
     steps = Steps()
     steps.subscribe()
     assert b"Shared" not in b"".join(steps.machine.state())
@@ -671,7 +683,7 @@ def test_topic_moves_with_its_leases_and_dead_letters() -> None:
     assert list(importer.machine.registry.sharing) == ["t"]
 
 
-def test_dead_letter_topic_of_a_ring_needs_the_tag_of_its_topic() -> None:
+def test_dead_letter_topic_on_a_ring_needs_the_tag_of_the_subscribed_topic() -> None:
     steps = Steps()
     steps.apply(do.SetLimits(Limits(), 2))
     steps.apply(moves.Found("g", True))
@@ -684,7 +696,7 @@ def test_dead_letter_topic_of_a_ring_needs_the_tag_of_its_topic() -> None:
     )
 
 
-def test_tag_decides_the_place_of_a_topic() -> None:
+def test_tag_determines_the_ring_position_of_a_topic() -> None:
     assert [tag_of(each) for each in ("a", "a{b}c", "{a}", "a{}b{c}", "a{b", "a}b{c}")] == [
         *("a", "b", "a", "a{}b{c}", "a{b", "c")
     ]
@@ -694,7 +706,7 @@ def test_tag_decides_the_place_of_a_topic() -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_tags_count_from_their_feature_level_on(level: int) -> None:
+def test_tags_are_ignored_below_their_feature_level(level: int) -> None:
     """A group at level 1 has members that do not know tags."""
     steps = Steps()
     steps.apply(do.SetLimits(Limits(), level))
@@ -704,7 +716,7 @@ def test_tags_count_from_their_feature_level_on(level: int) -> None:
     assert holdings.key_of("a{b}") == (key_of("a{b}") if level == 1 else key_of("b"))
 
 
-# Against the model.
+# Comparison with the model.
 
 
 @pytest.mark.parametrize("seed", seeds(20, 1000))

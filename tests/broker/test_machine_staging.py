@@ -179,7 +179,7 @@ def test_refusals_survive_a_restart() -> None:
 
 
 def test_late_duplicate_of_a_publish_to_a_closed_source_publishes_nothing() -> None:
-    """PIPE-2: the source may have been used and closed again since."""
+    """PIPE-2: the source may have been reopened and closed again since then."""
     steps = Steps()
     steps.apply(do.CreateTopic("t", 0))
     epoch = 0

@@ -21,7 +21,7 @@ from oncecast.wire.results import Already, Carried, Published
 from tests.broker.machine_steps import ALL, Steps
 
 
-def test_log_is_kept_from_the_oldest_kept_message_on() -> None:
+def test_log_is_kept_from_the_oldest_kept_message_onwards() -> None:
     """SVC-9"""
     steps = Steps()
     steps.subscribe()
@@ -215,7 +215,7 @@ def test_index_frees_the_memory_of_dropped_entries() -> None:
     assert (index.batches, index.size, index.first) == (0, 0, 10_000)
 
 
-# Number of fields of each type in the first version.
+# How many fields each type had in the first version.
 FIRST = {"HeadRow": 6, "Limits": 9, "ProducerRow": 8, "OpenProducer": 6, "Attach": 3, "Tick": 1}
 
 

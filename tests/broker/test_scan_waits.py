@@ -1,4 +1,4 @@
-"""Scans that wait for the next message (KAF-1)."""
+"""A scan can wait for the next message (KAF-1)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_scan_at_the_end_waits_for_the_next_message() -> None:
     assert sent(node) == []
 
 
-def test_scan_without_a_message_is_answered_when_its_time_is_over() -> None:
+def test_scan_without_a_message_is_answered_when_its_wait_expires() -> None:
     node = scanner(filled())
     node.receive(ANN, AT_END)
     node.now = 0.2
@@ -68,13 +68,13 @@ def test_scan_without_a_message_is_answered_when_its_time_is_over() -> None:
         Scan(1, "topic", FromOffset(3), bytes=ALL),
     ],
 )
-def test_scan_that_has_an_answer_does_not_wait(scan: Scan) -> None:
+def test_scan_with_an_immediate_answer_does_not_wait(scan: Scan) -> None:
     node = scanner(filled())
     node.receive(ANN, scan)
     assert len(sent(node)) == 1
 
 
-def test_message_that_does_not_reach_the_start_keeps_the_scan_waiting() -> None:
+def test_scan_keeps_waiting_until_a_message_reaches_its_start() -> None:
     node = scanner(filled())
     node.receive(ANN, AT_END)
     node.drain()

@@ -121,11 +121,16 @@ def test_follower_answers_a_scan_only_if_it_has_the_fixed_range(
     elsewhere = Elsewhere("other", (ME,))
     for other in (
         Scan(1, "topic", FromOffset(1), 3, ALL, topic_id),  # the client did not allow it
-        Scan(1, "topic", FromOffset(1), 4, ALL, topic_id, any_replica=True),  # not all applied yet
-        Scan(1, "topic", FromOffset(0), 3, ALL, topic_id, any_replica=True),  # not all kept
-        Scan(1, "topic", FromOffset(1), -1, ALL, topic_id, any_replica=True),  # no fixed end
-        Scan(1, "topic", FromEarliest(), 3, ALL, topic_id, any_replica=True),  # no fixed start
-        Scan(1, "topic", FromOffset(1), 3, ALL, 0, any_replica=True),  # any topic with that name
+        # The follower has not applied all of it yet.
+        Scan(1, "topic", FromOffset(1), 4, ALL, topic_id, any_replica=True),
+        # Not all of it is kept.
+        Scan(1, "topic", FromOffset(0), 3, ALL, topic_id, any_replica=True),
+        # The range has no fixed end.
+        Scan(1, "topic", FromOffset(1), -1, ALL, topic_id, any_replica=True),
+        # The range has no fixed start.
+        Scan(1, "topic", FromEarliest(), 3, ALL, topic_id, any_replica=True),
+        # The scan accepts any topic with that name.
+        Scan(1, "topic", FromOffset(1), 3, ALL, 0, any_replica=True),
         Scan(1, "topic", FromOffset(1), 3, ALL, topic_id + 1, any_replica=True),
         Scan(1, "nothing", FromOffset(1), 3, ALL, topic_id, any_replica=True),
     ):

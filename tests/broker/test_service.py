@@ -23,7 +23,8 @@ encode = msgspec.msgpack.encode
 
 def bare() -> Service:
     rng = Random(0)
-    service = Service(ME, rng, group=Alone(), epoch_us=7, limits=Limits())  # no limits are proposed
+    # These limits are current, so none are proposed.
+    service = Service(ME, rng, group=Alone(), epoch_us=7, limits=Limits())
     service.observe(LeaderChanged(ME))
     return service
 

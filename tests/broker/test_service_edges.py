@@ -383,7 +383,7 @@ class Shelf:
         return (ME,)
 
 
-def hoarding(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, Shelf]:
+def leader_with_old_messages(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, Shelf]:
     """Return a leader with one old message of each size, followed by many dead entries."""
     service = bare()
     shelf = Shelf()
@@ -411,14 +411,14 @@ def carries(service: Service) -> list[tuple[int, int]]:
 
 
 def test_old_messages_are_carried_forward_once() -> None:
-    service, _ = hoarding([10, 20, 30])
+    service, _ = leader_with_old_messages([10, 20, 30])
     assert carries(service) == [(3, 0), (4, 1), (5, 2)]
     assert service._carrying == 3
-    assert carries(service) == []  # in flight
+    assert carries(service) == []  # the carry is in flight
 
 
 def test_carrying_continues_when_the_last_carry_is_decided() -> None:
-    service, shelf = hoarding([10])
+    service, shelf = leader_with_old_messages([10])
     service.timeout(Upkept())
     (carry,) = [
         each.request
@@ -436,7 +436,7 @@ def test_carrying_continues_when_the_last_carry_is_decided() -> None:
 
 def test_new_leader_continues_carrying() -> None:
     """SVC-9"""
-    service, _ = hoarding([10])
+    service, _ = leader_with_old_messages([10])
     assert carries(service) == [(3, 0)]
     service.observe(LeaderChanged(OTHER))
     assert carries(service) == []
@@ -446,8 +446,8 @@ def test_new_leader_continues_carrying() -> None:
 
 
 def test_staged_parts_count_as_needed() -> None:
-    """SVC-9: too little of the log is garbage."""
-    service, _ = hoarding([10])
+    """SVC-9: staged parts are not garbage, so the leader carries nothing."""
+    service, _ = leader_with_old_messages([10])
     service.machine.registry.staging.bytes = 1 << 20
     assert carries(service) == []
 
@@ -457,23 +457,23 @@ def test_carry_moves_about_half_the_snapshot_size_at_once(
     snapshot_bytes: int, carried: int
 ) -> None:
     """SVC-9: the amount is rounded up to the next mark."""
-    service, _ = hoarding([500] * 20, snapshot_bytes=snapshot_bytes)
+    service, _ = leader_with_old_messages([500] * 20, snapshot_bytes=snapshot_bytes)
     assert len(carries(service)) == carried
 
 
 def test_carrying_stops_at_its_byte_limit_and_at_a_missing_entry() -> None:
     assert CARRY_BYTES == 2 << 20
-    service, _ = hoarding([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
+    service, _ = leader_with_old_messages([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
     for slot in (2000, 2001):
         service._log_usage.add(slot, 20 * CARRY_BYTES)
     assert carries(service) == [(3, 0), (4, 1)]
-    service, shelf = hoarding([10, 20, 30])
+    service, shelf = leader_with_old_messages([10, 20, 30])
     shelf.entries[4] = Missing(4)
     assert carries(service) == [(3, 0)]
 
 
 def test_carrying_skips_a_corrupt_entry() -> None:
-    service, shelf = hoarding([10, 20, 30])
+    service, shelf = leader_with_old_messages([10, 20, 30])
     shelf.entries[4] = Corrupt("00000001.log", 4096, 4, 4, "checksum mismatch")
     assert carries(service) == [(3, 0), (5, 2)]
 
@@ -489,7 +489,7 @@ def test_batch_in_a_carried_or_imported_command_is_found() -> None:
 
 
 def test_batch_is_read_from_the_log_once_and_then_cached() -> None:
-    service, shelf = hoarding([10])
+    service, shelf = leader_with_old_messages([10])
     service._recent.clear()
     assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
     shelf.entries.clear()
@@ -530,7 +530,7 @@ def test_cache_is_limited_in_bytes() -> None:
 
 
 def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> LogUsage:
-    """Return the usage of a log with entries of 100 bytes, including overhead."""
+    """Return the usage of a log whose entries are 100 bytes long, including overhead."""
     log_usage = LogUsage(snapshot_bytes)
     for slot in range(1, entries + 1):
         log_usage.add(slot, size)
@@ -539,7 +539,7 @@ def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> L
 
 def test_log_bytes_are_counted_from_the_next_mark() -> None:
     assert RECORD_BYTES == 64
-    log_usage = written()  # a mark every 1,000 bytes
+    log_usage = written()  # the log has a mark every 1,000 bytes
     assert log_usage.bytes_from(1) == 10_000
     assert log_usage.bytes_from(2) == log_usage.bytes_from(11) == 9_000
     assert log_usage.bytes_from(12) == 8_000

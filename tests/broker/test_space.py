@@ -43,7 +43,7 @@ def test_leader_with_a_full_disk_hands_over_to_a_member_with_space() -> None:
     made.receive(C, Space(enough=True, applied=0))
     assert made.drain() == [Ask(HandOver(C))]
     made.receive(B, Space(enough=True, applied=0))
-    assert made.drain() == []  # one handover at a time
+    assert made.drain() == []  # only one handover is in progress at a time
 
 
 def test_leader_keeps_leading_and_asks_again_if_all_members_have_full_disks() -> None:

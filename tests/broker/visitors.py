@@ -14,7 +14,7 @@ PATIENCE = 0.4
 
 
 class Again(Value):
-    """Timer."""
+    """Timer: repeat unanswered calls, and continue."""
 
 
 class Acked(Value):
@@ -45,9 +45,9 @@ class Publisher(Protocol):
         super().__init__(me, rng)
         self.node, self.topic, self.batches, self.pause = node, topic, batches, pause
         self.epoch = 0
-        self.made = 0  # batches
-        self.next = 0  # sequence
-        self.under_way: dict[int, do.Put] = {}
+        self.made = 0  # number of batches
+        self.next = 0  # next sequence
+        self.in_flight: dict[int, do.Put] = {}
 
     def start(self) -> None:
         self.timeout(Again())
@@ -56,15 +56,15 @@ class Publisher(Protocol):
         if not self.epoch:
             open_ = do.OpenProducer(self.topic, self.me, f"{self.me}/life", 0)
             self.send(self.node, Call(0, open_))
-        for id, put in self.under_way.items():
+        for id, put in self.in_flight.items():
             self.send(self.node, Call(id, put))
         for _ in range(self.rng.randint(0, 3)):
             self.put()
-        if self.made < self.batches or self.under_way or not self.epoch:
+        if self.made < self.batches or self.in_flight or not self.epoch:
             self.later(self.rng.uniform(0.0, self.pause), Again())
 
     def put(self) -> None:
-        if not self.epoch or self.made >= self.batches or len(self.under_way) > 8:
+        if not self.epoch or self.made >= self.batches or len(self.in_flight) > 8:
             return
         self.made += 1
         count = self.rng.randint(1, 3)
@@ -75,7 +75,7 @@ class Publisher(Protocol):
         data = batch.encode(values, timestamps=0)
         put = do.Put(self.topic, self.me, self.epoch, self.next, count, len(data), 0, data)
         self.next += count
-        self.under_way[self.made] = put
+        self.in_flight[self.made] = put
         self.send(self.node, Call(self.made, put))
 
     def receive(self, sender: NodeId, answer: Answer) -> None:
@@ -83,15 +83,15 @@ class Publisher(Protocol):
             case done.Opened(epoch):
                 self.epoch = epoch
             case done.Appended() | done.Already():
-                put = self.under_way.pop(answer.id, None)
+                put = self.in_flight.pop(answer.id, None)
                 if put is not None:
                     self.emit(Acked(self.me, put.sequence, put.count))
             case errors.Gap(expected):
-                for id, put in self.under_way.items():
+                for id, put in self.in_flight.items():
                     if put.sequence >= expected:
                         self.send(self.node, Call(id, put))
             case _:
-                pass  # overloaded or closed: retry later
+                pass  # the node is overloaded or closed, so retry later
 
 
 class Reader(Protocol):
@@ -108,7 +108,7 @@ class Reader(Protocol):
         self.subscribed = False
         self.epoch = 0
         self.next = 0
-        self.life = 0
+        self.incarnation = 0
 
     def start(self) -> None:
         self.timeout(Again())
@@ -122,8 +122,8 @@ class Reader(Protocol):
         elif self.now < self.wait:
             pass
         elif not self.epoch:
-            command = do.Attach(self.topic, self.me, f"{self.me}/{self.life}")
-            self.send(self.node, Call(2 + self.life, command))
+            command = do.Attach(self.topic, self.me, f"{self.me}/{self.incarnation}")
+            self.send(self.node, Call(2 + self.incarnation, command))
         else:
             self.fetch()
         self.later(PATIENCE, Again())
@@ -137,13 +137,13 @@ class Reader(Protocol):
         match message:
             case Answer(1, done.Subscribed()):
                 self.subscribed = True
-            case Answer(id, done.Attached(epoch, cursor)) if id == 2 + self.life:
+            case Answer(id, done.Attached(epoch, cursor)) if id == 2 + self.incarnation:
                 if not self.epoch:
                     self.epoch, self.next = epoch, max(self.next, cursor)
                     self.fetch()
             case FlowEnded(epoch=epoch) if epoch == self.epoch:
                 self.epoch = 0
-                self.life += 1
+                self.incarnation += 1
             case Delivery(epoch=epoch) if epoch == self.epoch:
                 self.take(message)
 

@@ -45,7 +45,7 @@ def test_reading_one_message_returns_the_first_message(data: bytes) -> None:
 
 
 def test_wrapped_payload_is_never_read_as_messages() -> None:
-    """SVC-1: these bytes would be a valid column of one empty value."""
+    """SVC-1: the bytes would be a valid column with one empty value."""
     with pytest.raises(batch.BadBatch, match="foreign format"):
         batch.messages(batch.wrap(bytes(4), format=999, count=1, timestamp=0), **PLACE, count=1)
 

@@ -102,7 +102,8 @@ def test_damaged_batch_is_refused(compression: int) -> None:
     for _ in range(200):
         changed = bytearray(data)
         changed[rng.randrange(HEADER_BYTES, len(data))] ^= 1 << rng.randrange(8)
-        changed[17:21] = struct.pack(">I", crc32c(bytes(changed[21:])))  # a hostile client
+        # A hostile client recomputes the checksum.
+        changed[17:21] = struct.pack(">I", crc32c(bytes(changed[21:])))
         with contextlib.suppress(BadBatch):
             decode(bytes(changed))
 
@@ -114,7 +115,7 @@ def hostile(records: bytes, attributes: int, count: int = 1) -> bytes:
 
 
 def test_batch_that_expands_beyond_the_limit_is_refused() -> None:
-    """KAF-1: memory stays bounded, whatever a client compresses."""
+    """KAF-1: memory is bounded, whatever data a client has compressed."""
     bomb = bytes(BYTES_MAX + 1)
     with pytest.raises(BadBatch, match="expands to more than"):
         decode(hostile(gzip.compress(bomb, 1), 1))

@@ -29,6 +29,8 @@ COMMANDS = {
     "messages.command": ("put", "get", "sub", "unsub"),
     "messages.topics": ("topic",),
     "messages.subs": ("subs", "status"),
+    "workers.work": ("work",),
+    "workers.dead": ("dead",),
     "cert.command": ("cert",),
     "access.users": ("user",),
     "access.tokens": ("token",),

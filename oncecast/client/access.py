@@ -161,7 +161,7 @@ class AccessControl:
                     owners = [arc for arc in ring.groups if arc.low and arc.nodes]
                     if owners or not ring.processes:
                         return owners
-                    await asyncio.sleep(PAUSE)  # A new ring has no owners for a moment.
+                    await asyncio.sleep(PAUSE)  # For a moment, a new ring has no owners.
         except OncecastError:
             raise
         except TimeoutError:
@@ -195,7 +195,7 @@ class AccessControl:
     async def _of_each(
         self, groups: list[ArcView], work: Callable[[AccessControl], Awaitable[T]]
     ) -> tuple[list[T], dict[str, OncecastError]]:
-        """Run `work` in each group. Return the results, and the errors of unreachable groups."""
+        """Run `work` in each group. Return the results, and the errors from unreachable groups."""
 
         async def one(arc: ArcView) -> T:
             async with self._at(",".join(arc.nodes)) as access:

@@ -90,8 +90,10 @@ def field_at(value: Any, path: str) -> str:
 
 
 def check_password(password: object) -> None:
-    if not isinstance(password, str) or not password:
-        raise InvalidArgument("the password is empty or not a str", "choose a password")
+    if not isinstance(password, str):
+        raise InvalidArgument(f"the password has the type {type(password).__name__}", "use a str")
+    if not password:
+        raise InvalidArgument("the password is empty", "choose a password")
 
 
 def check_tls(tls: object) -> None:

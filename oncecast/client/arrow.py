@@ -61,7 +61,7 @@ def import_arrow() -> None:
 
 
 class Reading:
-    """One read of a topic. It fails if the topic is deleted and recreated meanwhile."""
+    """One read of a topic. The read fails if the topic is deleted and recreated in the meantime."""
 
     def __init__(
         self,

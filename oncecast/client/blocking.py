@@ -20,9 +20,12 @@ from typing import Any, Self, TypeVar
 
 from oncecast.client import client as asynchronous
 from oncecast.client.access import AccessControl, TokenInfo
+from oncecast.client.jobs import PREFETCH, Handler, Job
+from oncecast.client.jobs import SharedSubscription as AsyncSharedSubscription
 from oncecast.client.parcel import Receipt
 from oncecast.client.portal import Gathering, Portal, call, check_open
 from oncecast.client.scanning import SCAN_BYTES, Located, Slice
+from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, NEW
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.client.subscriptions import Subscribed
@@ -37,6 +40,7 @@ from oncecast.wire.retention import DEFAULT, Policy
 T = TypeVar("T")
 
 
+# Long because each operation of a client is one short method here.
 class Client:
     """A client for programs without an event loop. Create one with `connect` or `embedded`.
 
@@ -188,10 +192,32 @@ class Client:
         )
         return Subscription(check_open(self._portal), self._call(work))
 
+    def work(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        prefetch: int = PREFETCH,
+        start: Start = NEW,
+        shared: Shared | None = None,
+        create: bool = True,
+    ) -> SharedSubscription:
+        work = self._client.work(
+            topic, subscription, prefetch=prefetch, start=start, shared=shared, create=create
+        )
+        return SharedSubscription(check_open(self._portal), self._call(work))
+
     def create_subscription(
-        self, topic: str, subscription: str | None = None, *, start: Start = NEW
+        self,
+        topic: str,
+        subscription: str | None = None,
+        *,
+        start: Start = NEW,
+        shared: Shared | None = None,
     ) -> Subscribed:
-        return self._call(self._client.create_subscription(topic, subscription, start=start))
+        return self._call(
+            self._client.create_subscription(topic, subscription, start=start, shared=shared)
+        )
 
     def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         return self._call(self._client.unsubscribe(topic, subscription))
@@ -395,6 +421,50 @@ class Subscription:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(ack=kind is None)
+
+
+class SharedSubscription:
+    """The jobs of one worker. Use `for`, `get` or `run`. See `oncecast.SharedSubscription`."""
+
+    def __init__(self, portal: Portal, inner: AsyncSharedSubscription) -> None:
+        self._portal, self._inner = portal, inner
+        self.topic, self.name, self.prefetch = inner.topic, inner.name, inner.prefetch
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def get(self, timeout: float | None = None) -> Job | None:
+        return self._call(self._inner.get(timeout))
+
+    def __iter__(self) -> Iterator[Job]:
+        while (job := self.get()) is not None:
+            yield job
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return call(self._portal, work)
+
+    def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Run `handler` in `concurrency` threads. See `oncecast.SharedSubscription.run`."""
+        self._call(self._inner.run(handler, concurrency=concurrency))
+
+    def flush(self, timeout: float | None = None) -> None:
+        self._call(self._inner.flush(timeout))
+
+    def stop(self) -> None:
+        """Start to drain. Signal handlers and other threads may call this."""
+        check_open(self._portal).loop.call_soon_threadsafe(self._inner.stop)
+
+    def drain(self, timeout: float | None = None) -> None:
+        self._call(self._inner.drain(timeout))
+
+    def close(self) -> None:
+        self._call(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 async def _enter(context: AbstractAsyncContextManager[T]) -> T:

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from msgspec.structs import replace
 
 from oncecast.client.access import AccessControl
+from oncecast.client.jobs import PREFETCH, SharedSubscription, check_prefetch
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
 from oncecast.client.putting import Putting
 from oncecast.client.running import Running
 from oncecast.client.scanning import SCAN_BYTES, Located, Slice
+from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
 
 
+# Long because each operation of a client is one short method here.
 class Client:
     """A client with one name and any number of topics and subscriptions. Created by `connect`."""
 
@@ -97,7 +100,7 @@ class Client:
         return self.parts.session.producer
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Open the client like `async with`, but leave it to the caller to close it."""
+        """Open the client like `async with`, but let the caller close it."""
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
@@ -213,15 +216,44 @@ class Client:
             topic, name, auto_ack=auto_ack, start_at=start_at, push=push
         )
 
+    async def work(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        prefetch: int = PREFETCH,  # jobs to hold, with those that are started
+        start: Start = NEW,  # where a new subscription starts
+        shared: Shared | None = None,  # settings to set; None keeps them, or sets the defaults
+        create: bool = True,
+    ) -> SharedSubscription:
+        """Work on a shared subscription, together with other workers.
+
+        Create the subscription and its topic if they do not exist, unless `create` is false.
+        Repeated calls for the same subscription return the same object.
+        """
+        if create:
+            check_prefetch(prefetch)
+            await self.parts.usable.subscriptions.share(topic, subscription, start, shared)
+        return await self.parts.usable.subscriptions.work(topic, subscription, prefetch=prefetch)
+
     async def create_subscription(
-        self, topic: str, subscription: str | None = None, *, start: Start = NEW
+        self,
+        topic: str,
+        subscription: str | None = None,
+        *,
+        start: Start = NEW,
+        shared: Shared | None = None,
     ) -> Subscribed:
         """Create the subscription and its topic if they do not exist, without reading.
 
-        Return the subscription's next offset, and whether it is new.
+        With `shared`, create a shared subscription, or change its settings. Return the
+        subscription's next offset, and whether it is new.
         """
         name = self.parts.subscription_name(subscription)
-        return await self.parts.usable.subscriptions.create(topic, name, start)
+        subscriptions = self.parts.usable.subscriptions
+        if shared is not None:
+            return await subscriptions.share(topic, name, start, shared)
+        return await subscriptions.create(topic, name, start)
 
     async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         """Delete the subscription. Return whether it existed."""
@@ -253,7 +285,7 @@ class Client:
     # -- scan --
 
     async def locate(self, topic: str, start: Start) -> Located:
-        """Return the nearest retained offset to `start`, or the next offset to be assigned."""
+        """Return the retained offset nearest to `start`, or the next offset to be assigned."""
         return await self.parts.usable.scans.locate(topic, start)
 
     async def scan(
@@ -403,7 +435,7 @@ class Client:
         return self.parts.session.led
 
     def node_of(self, topic: str) -> str:
-        """Return the node that this client sends requests about the topic to."""
+        """Return the node to which this client sends requests about the topic."""
         return self.parts.session.node_of(topic)
 
     # -- for the command line --

@@ -52,7 +52,7 @@ class Opened:
         return pa.concat_arrays(found)
 
     def runs(self, values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        """Return a column that repeats one value for all messages of a slice."""
+        """Return a column that repeats one value for all messages in a slice."""
         ends = pa.array(accumulate(each.count for each in self.chunks), pa.int32())
         runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
         return pc.run_end_decode(runs)
@@ -66,7 +66,7 @@ class Opened:
 def batches(
     slices: Iterable[Slice], names: Sequence[str], *, rows_max: int = ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of one topic with these columns, in batches of about `rows_max` rows."""
+    """Yield one topic's messages with these columns, in batches of about `rows_max` rows."""
     gathered: list[Slice] = []
     rows = size = 0
     for each in slices:

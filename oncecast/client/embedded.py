@@ -1,4 +1,4 @@
-"""Run a node and its client in one process. Files and guarantees are those of a separate node."""
+"""Run a node and its client in one process, with the files and guarantees of a separate node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect the messages of one topic until they become a batch."""
+"""Collect one topic's messages until they become a batch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Parcel:
 
     @property
     def silent(self) -> bool:
-        """Return whether any message of the batch has no waiter."""
+        """Return whether any message in the batch has no waiter."""
         return (self.count or len(self)) > self.waited
 
     def take(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> bool:

@@ -105,8 +105,9 @@ def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
 class Gathering:
     """A queue that passes puts from all threads to the event loop, in order and without loss.
 
-    A put that finds `_woken` unset wakes the loop. The loop unsets it before it empties the queue,
-    so it never misses a put. If the buffer is full, the loop waits for space and then continues.
+    A put that finds `_woken` unset wakes the loop. The loop unsets `_woken` before it empties the
+    queue, so it never misses a put. If the buffer is full, the loop waits for space and then
+    continues.
     """
 
     def __init__(self, portal: Portal, putting: Putting) -> None:
@@ -172,6 +173,6 @@ class Gathering:
                     await asyncio.shield(self._continuing)
             except TimeoutError:
                 fact = f"no buffer space within {timeout:g} s for messages queued by put_nowait()"
-                remedy = "they will be put later; the messages of this call were not put"
+                remedy = "they will be put later; the messages in this call were not put"
                 raise self._putting.late(fact, remedy) from None
         return None if end is None else max(0.0, end - loop.time())

@@ -35,7 +35,7 @@ IN_FLIGHT = 16  # with this many batches in flight, new messages wait for an ans
 # Send a put at once after this many consecutive batches of one message. With a smaller number, the
 # first of many concurrent tasks would send its puts alone, which doubles the number of batches.
 SINGLES = 8
-MANY = 256  # check the total size of open batches each time this many more topics are open
+MANY = 256  # check the total size of open batches whenever this many more topics are open
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 SPLIT = "split it, or store it elsewhere and put a reference to it"
 
@@ -68,7 +68,7 @@ class Putting:
         # Each flush, with the last ticket that it waits for.
         self._flushing: list[tuple[int, asyncio.Future[None]]] = []
         self._waiting_for_space: list[asyncio.Future[None]] = []
-        self._failure: Exception | None = None  # first error of a put without a waiter
+        self._failure: Exception | None = None  # first error from a put without a waiter
         self._patience = patience
         self._watching: asyncio.TimerHandle | None = None
         self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with their own timeout
@@ -262,7 +262,7 @@ class Putting:
     # -- out --
 
     def _another(self, parcel: Parcel, size: int) -> Parcel:
-        """Send a full batch and return a new one. Raise an error if `size` exceeds any batch."""
+        """Send a full batch and return a new one. Raise an error if no batch can be that large."""
         if size > self._most:
             raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
@@ -384,7 +384,7 @@ class Putting:
         return bool(self.open or self._flying or self._left > 0)
 
     async def flush(self, timeout: float | None) -> None:
-        """Wait until all puts are stored. Raise the first error of a put without a waiter."""
+        """Wait until all puts are stored. Raise the first error from a put without a waiter."""
         self._cut_all()
         if self.left and self.broken is None:
             waiter = self._loop.create_future()
@@ -396,7 +396,7 @@ class Putting:
             raise self.broken
 
     def raise_failure(self) -> None:
-        """Raise the first error of a put without a waiter, once."""
+        """Raise the first error from a put without a waiter, once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -17,7 +17,7 @@ from oncecast.wire.frames import ClientCommand
 
 
 class Requests:
-    """The pending requests of a client. Each has a ticket: a number that its answer repeats."""
+    """A client's pending requests. Each has a ticket: a number that the answer repeats."""
 
     def __init__(
         self,

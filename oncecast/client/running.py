@@ -196,7 +196,7 @@ class Running:
         except Exception as error:  # noqa: BLE001  # raised at the end
             failures.append(error)
             ack = False  # Puts made in response to the last message may be lost.
-        failures += await failed([each.close(ack=ack) for each in self.subscriptions.all()])
+        failures += await failed(self.subscriptions.closings(ack=ack))
         name, unsubscribe = self.session.producer, self.subscriptions.remove
         failures += await failed([unsubscribe(topic, name) for topic in self.temporary])
         forget, seconds = not self.options.durable_name, self.requests.timeout
@@ -226,12 +226,12 @@ async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
 
 @asynccontextmanager
 async def access_at(options: ClientOptions, address: str) -> AsyncIterator[AccessControl]:
-    """Yield the access control of one group of a ring, over a separate connection."""
+    """Yield the access control of one group in a ring, over a separate connection."""
     async with Running(options.anonymous_at(address)) as other:
         yield other.access
 
 
 async def topics_at(options: ClientOptions, address: str, prefix: str) -> list[TopicView]:
-    """Return the topics of one group of a ring, over a separate connection."""
+    """Return the topics of one group in a ring, over a separate connection."""
     async with Running(options.anonymous_at(address)) as other:
         return [each async for each in other.topics.of_group(prefix)]

@@ -353,7 +353,7 @@ class Subscription:
         """Stop reading. The subscription remains, and new messages are kept for it.
 
         With `auto_ack`, acknowledge all messages returned by `get`. With `ack=False`, leave out the
-        last one, so the next reader gets it again.
+        last message, so that the next reader gets it again.
         """
         if self._error is not None:
             return

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from oncecast.client.arguments import check_names, check_sendable
+from oncecast.client.jobs import SharedSubscription, check_prefetch
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
+from oncecast.client.shared import Shared
 from oncecast.client.subscription import Subscription
-from oncecast.errors import InvalidArgument, OncecastError
+from oncecast.errors import InvalidArgument, OncecastError, WrongKind
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 
 MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscription
+Opened = Subscription | SharedSubscription
 
 
 class Subscribed(NamedTuple):
@@ -30,14 +33,21 @@ class Subscriptions:
 
     def __init__(self, requests: Requests, make: MakeSubscription = Subscription) -> None:
         self._requests, self._make = requests, make
-        self._open: dict[tuple[str, str], Subscription] = {}  # by topic and name
+        self._open: dict[tuple[str, str], Opened] = {}  # by topic and name
         self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}  # done once closed
 
     def get(self, topic: str, name: str) -> Subscription | None:
-        return self._open.get((topic, name))
+        found = self._open.get((topic, name))
+        if isinstance(found, SharedSubscription):
+            raise WrongKind(topic, name, "shared")
+        return found
 
-    def all(self) -> list[Subscription]:
-        return list(self._open.values())
+    def closings(self, *, ack: bool) -> list[Coroutine[Any, Any, None]]:
+        """Return a coroutine for each open subscription that closes it."""
+        return [
+            each.close(ack=ack) if isinstance(each, Subscription) else each.close()
+            for each in list(self._open.values())
+        ]
 
     # -- on the node --
 
@@ -45,9 +55,21 @@ class Subscriptions:
         done = await self._requests.call(do.Subscribe(topic, name, start, 0))
         return Subscribed(done.cursor, not done.already)
 
+    async def share(
+        self, topic: str, name: str, start: do.Start, shared: Shared | None
+    ) -> Subscribed:
+        """Create a shared subscription, or change its settings. None keeps those it has."""
+        if not isinstance(shared, Shared | None):
+            raise InvalidArgument(f"shared is {shared!r:.80}", "use oncecast.Shared(...)")
+        settings = None if shared is None else shared.wire
+        done = await self._requests.call(do.SubscribeShared(topic, name, start, 0, settings))
+        return Subscribed(done.cursor, not done.already)
+
     async def remove(self, topic: str, name: str) -> bool:
-        subscription = self.get(topic, name)
-        if subscription is not None:
+        subscription = self._open.get((topic, name))
+        if isinstance(subscription, SharedSubscription):
+            await subscription.close()
+        elif subscription is not None:
             await subscription.close(ack=False)
         return await self._requests.changes(do.Unsubscribe(topic, name, 0))
 
@@ -84,22 +106,47 @@ class Subscriptions:
     async def _open_when_left(
         self, topic: str, name: str, auto_ack: bool, start_at: int | None, push: bool
     ) -> Subscription:
+        await self._left(topic, name)
+        found = self.get(topic, name)
+        if found is None:
+            found = self._open[topic, name] = self._make(
+                self._requests, self, topic, name, auto_ack=auto_ack, start_at=start_at, push=push
+            )
+        return found
+
+    async def work(self, topic: str, name: str, *, prefetch: int) -> SharedSubscription:
+        """Return the worker of a shared subscription. Start it if necessary."""
+        check_prefetch(prefetch)
+        check_names(do.SubscribeShared(topic, name, do.FromNew(), 0))
+        await self._left(topic, name)
+        found = self._open.get((topic, name))
+        if found is None:
+            found = self._open[topic, name] = SharedSubscription(
+                self._requests, self, topic, name, prefetch=prefetch
+            )
+        if isinstance(found, Subscription):
+            raise WrongKind(topic, name, "exclusive")
+        if found.prefetch != prefetch:
+            raise InvalidArgument(
+                f"subscription {name!r} of topic {topic!r} is already open with "
+                f"prefetch={found.prefetch}",
+                "close it before reopening it with another prefetch",
+            )
+        return found
+
+    async def _left(self, topic: str, name: str) -> None:
+        """Wait until an earlier reader of this subscription has left."""
         key = (topic, name)
         while key in self._leaving:
             await asyncio.wait([self._leaving[key]])
         self._requests.check_open()
-        if key not in self._open:
-            self._open[key] = self._make(
-                self._requests, self, topic, name, auto_ack=auto_ack, start_at=start_at, push=push
-            )
-        return self._open[key]
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: Opened) -> None:
         key = (subscription.topic, subscription.name)
         if self._open.get(key) is subscription:
             del self._open[key]
 
-    async def leave(self, subscription: Subscription, request: Callable[[int], Value]) -> None:
+    async def leave(self, subscription: Opened, request: Callable[[int], Value]) -> None:
         """Send `request`. Block new readers of this subscription until it is answered."""
         key = (subscription.topic, subscription.name)
         left = self._leaving[key] = self._requests.loop.create_future()
@@ -111,7 +158,7 @@ class Subscriptions:
                 del self._leaving[key]
 
     def fail(self, error: OncecastError) -> None:
-        for subscription in self.all():
+        for subscription in list(self._open.values()):
             subscription.fail(error)
 
     def handlers(self) -> dict[type[Value], Callable[[Any], None]]:
@@ -119,13 +166,21 @@ class Subscriptions:
             local.Positioned: self._handler(Subscription.positioned),
             local.Arrived: self._handler(Subscription.arrived),
             local.Skipped: self._handler(Subscription.skipped),
-            local.Ended: self._handler(Subscription.ended),
+            local.Given: self._handler(SharedSubscription.given),
+            local.Expired: self._handler(SharedSubscription.expired),
+            local.Lost: self._handler(SharedSubscription.lost),
+            local.Ended: self._ended,
         }
 
-    def _handler(self, method: Callable[[Subscription, Any], None]) -> Callable[[Any], None]:
+    def _handler(self, method: Callable[[Any, Any], None]) -> Callable[[Any], None]:
         def handle(event: Any) -> None:
             subscription = self._open.get((event.topic, event.subscription))
             if subscription is not None:
                 method(subscription, event)
 
         return handle
+
+    def _ended(self, event: local.Ended) -> None:
+        subscription = self._open.get((event.topic, event.subscription))
+        if subscription is not None:
+            subscription.ended(event)

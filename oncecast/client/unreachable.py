@@ -19,7 +19,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(error: Exception, *, tls: bool) -> Problem:
-    """Explain the error of a connection attempt, and suggest a remedy."""
+    """Explain why a connection attempt failed, and suggest a remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = error.verify_message.removesuffix(".")
         return Problem(
@@ -36,9 +36,9 @@ def problem_of(error: Exception, *, tls: bool) -> Problem:
         return Problem(fact)
     if tls:
         remedy = "provide a certificate that the node accepts"
-        return Problem(fact, f"{remedy}, as `tls`", f"{remedy}, with --tls")
+        return Problem(fact, f"{remedy}, in `tls`", f"{remedy}, with --tls")
     remedy = "if the node uses TLS, provide its CA"
-    return Problem(fact, f"{remedy}, as `tls`", f"{remedy}, with --tls or --tls-ca")
+    return Problem(fact, f"{remedy}, in `tls`", f"{remedy}, with --tls or --tls-ca")
 
 
 def _is_cut(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Ages, sizes and counts on the command line."""
+"""Test ages, sizes and counts on the command line."""
 
 from __future__ import annotations
 

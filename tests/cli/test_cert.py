@@ -133,7 +133,9 @@ def shake_hands(*, server: str, client: str, host: str) -> dict[str, Any]:
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
-        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as newer versions of Python do
+        context.verify_flags |= (
+            ssl.VERIFY_X509_STRICT
+        )  # newer versions of Python set this flag by default
         context.load_cert_chain(f"certs/{name}.pem", f"certs/{name}.key")
         context.load_verify_locations("certs/ca.pem")
         ends.append(context)

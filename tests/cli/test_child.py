@@ -1,4 +1,4 @@
-"""A child command ends with the command that runs it."""
+"""A child process ends when the command that runs it ends."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_child_that_ignores_sigterm_is_killed(
 ) -> None:
     deaf = tmp_path / "deaf"
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Child(("sh", "-c", f"trap '' TERM; : > {deaf}; sleep 60"), 0.05):
             await written(deaf)
 
-    run(story())
+    run(scenario())
     assert capsys.readouterr().err == "oncecast: sh did not exit within 0.05 s and was killed\n"
 
 
@@ -52,7 +52,7 @@ def test_second_cancellation_kills_the_child(tmp_path: Path) -> None:
     ignore = f"trap ': > {reported}' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}"
     script = f"{ignore}; while :; do sleep 0.01; done"
 
-    async def story() -> None:
+    async def scenario() -> None:
         running = asyncio.create_task(run_until(never(), ("sh", "-c", script), 60.0))
         await written(deaf)
         running.cancel()
@@ -61,29 +61,29 @@ def test_second_cancellation_kills_the_child(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    run(story())
+    run(scenario())
     with pytest.raises(ProcessLookupError):
         os.kill(int(deaf.read_text()), 0)
 
 
 @pytest.mark.long
-def test_child_ends_only_after_its_own_children_have_ended(tmp_path: Path) -> None:
+def test_child_ends_only_after_its_own_children(tmp_path: Path) -> None:
     ready, tidied = tmp_path / "ready", tmp_path / "tidied"
     tidy = f"trap 'sleep 0.1; : > {tidied}; exit' TERM; : > {ready}"
     script = f"({tidy}; while :; do sleep 0.01; done) & wait"
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Child(("sh", "-c", script), 60.0):
             await written(ready)
 
-    run(story())
+    run(scenario())
     assert tidied.exists()
 
 
 def test_child_is_stopped_if_cancelled_while_it_starts(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
-    async def story() -> None:
+    async def scenario() -> None:
         starting = asyncio.create_task(
             Child(("sh", "-c", f"echo $$ > {pid}; exec sleep 60"), 1.0).__aenter__()
         )
@@ -93,7 +93,7 @@ def test_child_is_stopped_if_cancelled_while_it_starts(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await starting
 
-    run(story())
+    run(scenario())
     if pid.exists() and pid.read_text():  # otherwise it was stopped before it could write
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)

@@ -20,7 +20,7 @@ from oncecast.errors import DISK, ExitStatus, NotConnected, Overloaded, TimedOut
     [
         ("get t", ANSWER_TIMEOUT),  # a zero timeout skips the wait for messages, not for the answer
         ("get t --timeout inf", ANSWER_TIMEOUT),
-        ("get t --timeout 3", 3.0),  # without a quorum it would wait much longer
+        ("get t --timeout 3", 3.0),  # without a quorum the command would wait much longer
         ("get t --timeout 0.1", 1.0),
         ("put t x", ANSWER_TIMEOUT),
         ("put t x --timeout 3", 3.0),
@@ -70,7 +70,7 @@ def test_control_characters_in_names_are_escaped(
     assert lines == ["topic           next", "a\\n\\x1b[31mred     1", "plain             22"]
 
 
-def test_foreign_server_is_reported_in_one_line(
+def test_foreign_server_is_reported_on_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CLI-3: log output from the network layer does not appear as a second error."""
@@ -89,7 +89,7 @@ def test_foreign_server_is_reported_in_one_line(
 
 
 def answer_as_a_web_server(server: socket.socket) -> None:
-    with suppress(OSError):  # the socket was shut down
+    with suppress(OSError):  # raised because the socket was shut down
         while True:
             connection, _ = server.accept()
             with connection:

@@ -1,4 +1,4 @@
-"""The output and exit status of `oncecast history check`."""
+"""Test the output and exit status of `oncecast history check`."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_node_without_peers_starts_a_ring_only_if_own_group_is_set(
 
 
 def test_joining_node_takes_the_same_role_as_its_peers(tmp_path: Path, peers: Peers) -> None:
-    """REP-4 REP-5: it gets its own group in a ring, and becomes a replica in a group."""
+    """REP-4 REP-5: in a ring, the node gets its own group. In a group, it becomes a replica."""
     assert of_ring(tmp_path, join=A)
     assert of_ring(tmp_path, join=A, own_group=True)
     assert not of_ring(tmp_path, join=B)
@@ -88,7 +88,7 @@ def test_node_waits_for_an_answer_and_logs_each_reason_once(
     ]
 
 
-def test_bad_settings_are_reported_before_the_node_waits(tmp_path: Path, peers: Peers) -> None:
+def test_invalid_settings_are_reported_before_the_node_waits(tmp_path: Path, peers: Peers) -> None:
     with pytest.raises(NotAllowed):
         of_ring(tmp_path, listen="10.0.0.1:7400", join=A)
     assert peers.asked == []

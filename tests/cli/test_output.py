@@ -1,4 +1,4 @@
-"""Text from the network does not control the terminal."""
+"""Text from the network cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oncecast.kernel.escaping import escaped
 
 TITLE = "\x1b]0;owned\x07"
 C1 = "\u009b31m"  # the same as ESC [ in one character
-HIDDEN = "\u202egnp.exe"  # shown from right to left
+HIDDEN = "\u202egnp.exe"  # a terminal shows this from right to left
 
 
 @pytest.fixture

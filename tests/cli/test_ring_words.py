@@ -1,4 +1,4 @@
-"""CLI-3: the output of the ring commands for made-up views."""
+"""CLI-3: test the output of the ring commands for made-up views."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_tree_root_is_found_from_the_process_at_its_key() -> None:
         for process, key in (("h:9", before), ("h:4", at), ("h:8", "f" * 64))
     )
     assert asyncio.run(root_of(ask, processes, "news")) == "h:1"  # via h:2, the parent of h:4
-    assert asyncio.run(root_of(ask, processes[:1], "news")) == "h:9"  # it does not answer
+    assert asyncio.run(root_of(ask, processes[:1], "news")) == "h:9"  # this process does not answer
 
 
 def test_search_for_the_root_ends_at_a_cycle_of_parents() -> None:

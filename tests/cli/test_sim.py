@@ -24,7 +24,8 @@ def test_sim_list_prints_all_scenarios(capsys: pytest.CaptureFixture[str]) -> No
     status, out, _ = run(capsys, "sim", "list")
     assert status == ExitStatus.OK
     assert [line.split()[0] for line in out.splitlines()] == list(SCENARIOS)
-    assert len({line.index(" nodes ") for line in out.splitlines()}) == 1  # columns
+    # All lines have the same columns.
+    assert len({line.index(" nodes ") for line in out.splitlines()}) == 1
 
 
 def test_run_prints_one_json_line_per_seed(capsys: pytest.CaptureFixture[str]) -> None:

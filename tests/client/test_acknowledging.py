@@ -22,7 +22,7 @@ from tests.live.replicas import until
 def test_next_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
     """SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put_many("t", [b"a", b"b", b"c"])
@@ -32,13 +32,13 @@ def test_next_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
             (view,) = (await client.describe("t")).subscriptions
             assert (view.name, view.cursor, view.lag) == ("s", 1, 2)
 
-    run(story())
+    run(scenario())
 
 
 def test_only_explicit_acks_move_the_cursor_without_auto_ack(tmp_path: Path) -> None:
     """SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s", auto_ack=False)
             await client.put_many("t", [b"a", b"b", b"c"])
@@ -56,13 +56,13 @@ def test_only_explicit_acks_move_the_cursor_without_auto_ack(tmp_path: Path) -> 
             with pytest.raises(errors.InvalidArgument):
                 again.ack(third)
 
-    run(story())
+    run(scenario())
 
 
 def test_nack_acknowledges_nothing_and_marks_redelivered_messages(tmp_path: Path) -> None:
     """SVC-3, SVC-4: a nack does not acknowledge earlier messages."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s", auto_ack=False)
             await client.put_many("t", [b"%d" % number for number in range(5)])
@@ -82,13 +82,13 @@ def test_nack_acknowledges_nothing_and_marks_redelivered_messages(tmp_path: Path
             assert [message.offset for message in messages] == [0, 1, 2, 3, 4]
             assert all(message.redelivered for message in messages)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_nack_redelivers_from_the_given_message(tmp_path: Path) -> None:
     """SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", auto_ack=False)
             await client.put_many("t", [b"a", b"b", b"c", b"d"])
@@ -101,13 +101,13 @@ def test_nack_redelivers_from_the_given_message(tmp_path: Path) -> None:
             with pytest.raises(errors.InvalidArgument, match="call nack"):
                 topic.nack(messages[0])
 
-    run(story())
+    run(scenario())
 
 
 def test_nack_wakes_a_waiting_get(tmp_path: Path) -> None:
     """SVC-3: the application prefetches and acknowledges explicitly."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", auto_ack=False)
             await client.put_many("t", [b"a", b"b"])
@@ -121,13 +121,13 @@ def test_nack_wakes_a_waiting_get(tmp_path: Path) -> None:
                 assert again is not None
                 assert (again.offset, again.redelivered) == (message.offset, True)
 
-    run(story())
+    run(scenario())
 
 
 def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
     """SVC-3 SVC-7: the next get acknowledges the message, even if no other message arrives."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
             await client.put("t", b"a")
@@ -144,13 +144,13 @@ def test_late_nack_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
             with pytest.raises(errors.InvalidArgument, match="not been delivered yet"):
                 topic.nack(after)
 
-    run(story())
+    run(scenario())
 
 
 def test_seek_accepts_an_offset_a_time_earliest_and_new(tmp_path: Path) -> None:
     """SVC-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await client.create_topic("t", oncecast.Policy(keep_all=True))
             topic = await client.subscribe("t")
@@ -172,13 +172,13 @@ def test_seek_accepts_an_offset_a_time_earliest_and_new(tmp_path: Path) -> None:
             assert message is not None
             assert message.offset == 4
 
-    run(story())
+    run(scenario())
 
 
 def test_another_client_can_seek_a_subscription_in_use(tmp_path: Path) -> None:
     """SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node) as client:
             await client.create_topic("t", oncecast.Policy(keep_all=True))
             topic = await client.subscribe("t", "s")
@@ -189,13 +189,13 @@ def test_another_client_can_seek_a_subscription_in_use(tmp_path: Path) -> None:
             offsets = [message.offset for message in await topic.get_many(3)]
             assert offsets == [1, 2]
 
-    run(story())
+    run(scenario())
 
 
 def test_next_reader_sees_which_messages_are_redelivered(tmp_path: Path) -> None:
     """SVC-4 SVC-11"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             async with oncecast.connect(node, name="me") as client:
                 topic = await client.subscribe("t")
@@ -213,13 +213,13 @@ def test_next_reader_sees_which_messages_are_redelivered(tmp_path: Path) -> None
             async with oncecast.connect(node, name="me") as client:
                 assert await client.get("t", timeout=0) is None
 
-    run(story())
+    run(scenario())
 
 
 def test_error_in_the_application_leaves_the_last_message_unacknowledged(tmp_path: Path) -> None:
     """SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             with pytest.raises(KeyError):
                 async with oncecast.connect(node, name="me") as client:
@@ -232,13 +232,13 @@ def test_error_in_the_application_leaves_the_last_message_unacknowledged(tmp_pat
                 assert message is not None
                 assert (message.value, message.redelivered) == (b"0", True)
 
-    run(story())
+    run(scenario())
 
 
 def test_dropped_unread_messages_are_reported_once(tmp_path: Path) -> None:
     """SVC-9"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await client.create_topic("t", oncecast.Policy(bytes_max=1000, drop_unread=True))
             topic = await client.subscribe("t", "s")
@@ -253,7 +253,7 @@ def test_dropped_unread_messages_are_reported_once(tmp_path: Path) -> None:
             assert message is not None
             assert message.offset == caught.value.next > 0
 
-    run(story())
+    run(scenario())
 
 
 # Asking for the next message
@@ -296,7 +296,7 @@ def test_idle_consumer_has_no_lag(
 ) -> None:
     """SVC-3: a consumer that asks for the next message has finished the last one."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put_many("t", [b"a", b"b", b"c"])
@@ -307,7 +307,7 @@ def test_idle_consumer_has_no_lag(
                 pass
             consumer.cancel()
 
-    run(story())
+    run(scenario())
 
 
 def test_idle_blocking_consumer_has_no_lag(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_idle_blocking_consumer_has_no_lag(tmp_path: Path) -> None:
 def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
     """SVC-3: this holds even if the get does not wait."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put("t", b"a")
@@ -345,13 +345,13 @@ def test_empty_get_acknowledges_earlier_messages(tmp_path: Path) -> None:
             await topic.flush()
             assert await lag(client) == 0
 
-    run(story())
+    run(scenario())
 
 
 def test_message_being_processed_is_not_acknowledged(tmp_path: Path) -> None:
     """SVC-3: processing may take hours and still fail."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put_many("t", [b"%d" % number for number in range(8)])
@@ -369,13 +369,13 @@ def test_message_being_processed_is_not_acknowledged(tmp_path: Path) -> None:
             await topic.flush()
             assert await lag(client) == 2
 
-    run(story())
+    run(scenario())
 
 
 def test_idle_consumer_has_no_lag_after_it_is_cancelled(tmp_path: Path) -> None:
     """SVC-3: the consumer was waiting, so it had finished all delivered messages."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
 
             async def consume(handled: Handled) -> None:
@@ -393,4 +393,4 @@ def test_idle_consumer_has_no_lag_after_it_is_cancelled(tmp_path: Path) -> None:
                     await consumer
                 assert await lag(writer) == 0
 
-    run(story())
+    run(scenario())

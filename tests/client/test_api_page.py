@@ -11,12 +11,14 @@ import oncecast
 from oncecast import blocking
 from oncecast.client.access import AccessControl
 from oncecast.client.client import Client
+from oncecast.client.jobs import SharedSubscription
 from oncecast.client.subscription import Subscription
 from tests.client.test_blocking import ONLY_ASYNC
 from tools.check_docs import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
 INSIDE = {"arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"}
+INSIDE_SHARED = {"ended", "expired", "fail", "given", "lost", "settle"}
 
 
 def section(title: str) -> str:
@@ -25,7 +27,12 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "hidden"),
-    [(Client, ONLY_ASYNC), (Subscription, INSIDE), (AccessControl, set())],
+    [
+        (Client, ONLY_ASYNC),
+        (Subscription, INSIDE),
+        (SharedSubscription, INSIDE_SHARED),
+        (AccessControl, set()),
+    ],
 )
 def test_calls_are_documented_with_their_parameters(kind: type, hidden: set[str]) -> None:
     """SVC-1"""

@@ -1,4 +1,4 @@
-"""A client reads a topic as a stream of Arrow batches, without Spark."""
+"""A client can read a topic as a stream of Arrow batches, without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client(tmp_path: Path) -> Iterator[blocking.Client]:
         yield client
 
 
-def test_batches_have_all_messages_with_all_columns(client: blocking.Client) -> None:
+def test_batches_contain_all_messages_and_columns(client: blocking.Client) -> None:
     table = read_arrow("t", client).read_all()
     assert table.schema == SCHEMA
     assert table["value"].to_pylist() == [b"%d" % number for number in range(100)]

@@ -41,7 +41,7 @@ def test_client_without_zstandard_fails_only_on_compressed_messages(
 ) -> None:
     """SVC-7 SVC-10"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with compressed_and_plain(tmp_path, monkeypatch) as (_, client):
             other = await client.subscribe("plain")
             packed = await client.subscribe("packed", start=oncecast.EARLIEST)
@@ -63,7 +63,7 @@ def test_client_without_zstandard_fails_only_on_compressed_messages(
             assert message is not None
             assert message.value == b"behind"
 
-    run(story())
+    run(scenario())
 
 
 def test_scan_error_names_the_unreadable_offsets(
@@ -71,7 +71,7 @@ def test_scan_error_names_the_unreadable_offsets(
 ) -> None:
     """SVC-7 SVC-10"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with compressed_and_plain(tmp_path, monkeypatch) as (_, client):
             first, packed, last = [each async for each in client.scan("packed")]
             for read in (packed.messages, packed.to_arrow):
@@ -79,4 +79,4 @@ def test_scan_error_names_the_unreadable_offsets(
                     read()
             assert [slice.messages()[0].value for slice in (first, last)] == [b"before", b"behind"]
 
-    run(story())
+    run(scenario())

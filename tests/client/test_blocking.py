@@ -32,6 +32,11 @@ def public(kind: type) -> dict[str, list[str]]:
             blocking.Subscription,
             {"arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"},
         ),
+        (
+            oncecast.SharedSubscription,
+            blocking.SharedSubscription,
+            {"ended", "expired", "fail", "given", "lost", "settle"},
+        ),
     ],
 )
 def test_blocking_and_async_clients_have_the_same_methods(

@@ -15,7 +15,7 @@ from tests.client.serving import run, serving
 def test_message_is_received_as_it_was_put(tmp_path: Path) -> None:
     """SVC-1 SVC-12"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             data = await client.subscribe("my data")
             receipt = await client.put("my data", b"v", key=b"k", headers={"h": b"x"})
@@ -26,13 +26,13 @@ def test_message_is_received_as_it_was_put(tmp_path: Path) -> None:
             assert (message.value, message.key, message.headers) == (b"v", b"k", {"h": b"x"})
             assert message.producer == client.name
 
-    run(story())
+    run(scenario())
 
 
 def test_get_from_an_empty_topic_returns_none_or_an_empty_list(tmp_path: Path) -> None:
     """SVC-4 SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
             assert await topic.get(timeout=0) is None
@@ -41,13 +41,13 @@ def test_get_from_an_empty_topic_returns_none_or_an_empty_list(tmp_path: Path) -
             assert await client.get("t", timeout=0) is None
             assert await client.get_many("t", 3, timeout=0.01) == []
 
-    run(story())
+    run(scenario())
 
 
 def test_get_with_a_zero_timeout_returns_stored_messages(tmp_path: Path) -> None:
     """SVC-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             serving(tmp_path) as node,
             oncecast.connect(node) as writer,
@@ -60,13 +60,13 @@ def test_get_with_a_zero_timeout_returns_stored_messages(tmp_path: Path) -> None
                 assert message is not None
                 assert message.value == b"%d" % number
 
-    run(story())
+    run(scenario())
 
 
 def test_waiting_subscriber_gets_the_next_message(tmp_path: Path) -> None:
     """SVC-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
             waiting = asyncio.create_task(topic.get())
@@ -76,13 +76,13 @@ def test_waiting_subscriber_gets_the_next_message(tmp_path: Path) -> None:
             assert message is not None
             assert message.value == b"x"
 
-    run(story())
+    run(scenario())
 
 
 def test_concurrent_puts_are_stored_in_order(tmp_path: Path) -> None:
     """SVC-2"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
             values = [b"%d" % number for number in range(500)]
@@ -93,13 +93,13 @@ def test_concurrent_puts_are_stored_in_order(tmp_path: Path) -> None:
                 got += [message.value for message in await topic.get_many(100)]
             assert got == values
 
-    run(story())
+    run(scenario())
 
 
 def test_mixed_puts_keep_their_order(tmp_path: Path) -> None:
     """SVC-1 SVC-2"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
             client.put_nowait("t", b"0")
@@ -113,13 +113,13 @@ def test_mixed_puts_keep_their_order(tmp_path: Path) -> None:
             assert [message.value for message in messages] == [b"%d" % each for each in range(8)]
             assert [message.key for message in messages[:3]] == [None, b"k", None]
 
-    run(story())
+    run(scenario())
 
 
 def test_large_put_many_arrives_complete_and_in_order(tmp_path: Path) -> None:
     """SVC-2 SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         values = [bytes([each % 256]) * 100_000 for each in range(300)]
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
@@ -131,13 +131,13 @@ def test_large_put_many_arrives_complete_and_in_order(tmp_path: Path) -> None:
                     break
             assert got == values
 
-    run(story())
+    run(scenario())
 
 
 def test_repeated_subscribe_and_unsubscribe_change_nothing(tmp_path: Path) -> None:
     """SVC-5 SVC-6"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             assert await client.subscribe("t", "s") is topic
@@ -151,25 +151,25 @@ def test_repeated_subscribe_and_unsubscribe_change_nothing(tmp_path: Path) -> No
             fresh = await client.subscribe("t", "s")
             assert await fresh.get(timeout=0) is None
 
-    run(story())
+    run(scenario())
 
 
-def test_receipt_tells_whether_the_message_is_kept(tmp_path: Path) -> None:
+def test_receipt_shows_whether_the_message_is_kept(tmp_path: Path) -> None:
     """SVC-5"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             assert await client.put("nobody", b"0") == (0, False)
             await client.subscribe("nobody")
             assert await client.put("nobody", b"1") == (1, True)
 
-    run(story())
+    run(scenario())
 
 
 def test_topics_are_created_described_listed_and_deleted(tmp_path: Path) -> None:
     """SVC-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             assert await client.create_topic("b/1", oncecast.Policy(keep_all=True))
             assert not await client.create_topic("b/1", oncecast.Policy(keep_all=True))
@@ -182,4 +182,4 @@ def test_topics_are_created_described_listed_and_deleted(tmp_path: Path) -> None
             assert not await client.delete_topic("a")
             assert (await client.ping()).version == oncecast.__version__
 
-    run(story())
+    run(scenario())

@@ -38,7 +38,8 @@ def test_disk_failure_on_the_node_fails_all_pending_calls(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with (
-        pytest.raises(errors.StateUnusable, match="fsync failed"),  # also when the client closes
+        # Closing the client raises it again.
+        pytest.raises(errors.StateUnusable, match="fsync failed"),
         blocking.embedded(tmp_path) as client,
     ):
         sub = client.subscribe("t", "s")

@@ -23,7 +23,7 @@ from tests.client.serving import run
 def test_put_to_a_full_disk_raises_and_is_stored_once_space_is_free(tmp_path: Path) -> None:
     """SVC-7: the message stays in flight and must not be put again."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server,
             oncecast.connect(server.me) as client,
@@ -43,13 +43,13 @@ def test_put_to_a_full_disk_raises_and_is_stored_once_space_is_free(tmp_path: Pa
             await client.flush()
             assert [each.value for each in await topic.get_many(9)] == [b"late"]
 
-    run(story())
+    run(scenario())
 
 
 def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: Path) -> None:
     """SVC-7: the timeout of the client applies, and the message stays in flight."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server,
             oncecast.connect(server.me, timeout=0.3) as client,
@@ -72,7 +72,7 @@ def test_put_without_a_timeout_does_not_wait_forever_for_a_full_disk(tmp_path: P
             assert (await patient).offset == 4
             await client.flush()
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_idle_node_notices_freed_disk_space(
     monkeypatch.setattr(Journal, "open", partial(Journal.open, segment_bytes=20 << 20))
     caplog.set_level(logging.INFO, "oncecast.node")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await client.create_topic("t", oncecast.Policy(keep_all=True))
             full[0] = True
@@ -103,7 +103,7 @@ def test_idle_node_notices_freed_disk_space(
             await client.flush()
             assert (await client.describe("t")).next == puts
 
-    run(story())
+    run(scenario())
     reported = [each.getMessage().split()[0] for each in caplog.records]
     assert [each for each in reported if each in ("disk_full", "disk_space_available")] == [
         "disk_full",
@@ -112,7 +112,7 @@ def test_idle_node_notices_freed_disk_space(
 
 
 async def refused(client: oncecast.Client) -> bool:
-    """Return whether the node has reported a full disk."""
+    """Flush for 0.2 seconds, and return whether the node reports a full disk."""
     try:
         await client.flush(timeout=0.2)
     except errors.Overloaded as full:
@@ -125,7 +125,7 @@ async def refused(client: oncecast.Client) -> bool:
 def test_leader_with_a_full_disk_steps_down_so_that_puts_succeed(tmp_path: Path) -> None:
     """SVC-10: the other members have space."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with AsyncExitStack() as stack:
             servers: list[Server] = []
             for number in range(3):
@@ -148,4 +148,4 @@ def test_leader_with_a_full_disk_steps_down_so_that_puts_succeed(tmp_path: Path)
             assert (await client.put("t", b"after", timeout=20.0)).offset == 1
             assert (await client.group()).leader != leader.me
 
-    run(story())
+    run(scenario())

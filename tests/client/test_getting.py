@@ -1,4 +1,4 @@
-"""Calls that get messages end in time, even if the node is down."""
+"""Get calls return in time, even if the node is down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.client.serving import run
 def test_get_with_a_zero_timeout_fails_when_the_node_is_down(tmp_path: Path) -> None:
     """SVC-4 SVC-7: TimedOut is raised if a stored message does not arrive."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server:
             client = await oncecast.connect(server.me, name="me", timeout=0.2).__aenter__()
             topic = await client.subscribe("t")
@@ -32,13 +32,13 @@ def test_get_with_a_zero_timeout_fails_when_the_node_is_down(tmp_path: Path) -> 
         with pytest.raises(errors.OncecastError):
             await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_messages_dropped_during_a_read_are_reported(tmp_path: Path) -> None:
-    """SVC-4 SVC-9: they are reported even if no message follows them."""
+    """SVC-4 SVC-9: this holds even if no message follows the dropped ones."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await client.create_topic("t", oncecast.Policy(bytes_max=1 << 30, drop_unread=True))
             topic = await client.subscribe("t", "s")
@@ -51,13 +51,13 @@ def test_messages_dropped_during_a_read_are_reported(tmp_path: Path) -> None:
             assert caught.value.next == 12
             assert await topic.get(timeout=0) is None
 
-    run(story())
+    run(scenario())
 
 
 def test_read_without_a_leader_raises_no_quorum(tmp_path: Path) -> None:
     """SVC-7 REP-5"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", join="127.0.0.1:9")
         async with Server(settings) as server:
             client = await oncecast.connect(server.me, name="me", timeout=0.5)
@@ -67,4 +67,4 @@ def test_read_without_a_leader_raises_no_quorum(tmp_path: Path) -> None:
             with pytest.raises(errors.TimedOut):
                 await client.close()
 
-    run(story())
+    run(scenario())

@@ -17,7 +17,7 @@ from tests.client.serving import run, serving
 def test_deleted_topic_can_be_subscribed_to_again(tmp_path: Path) -> None:
     """SVC-5 SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.delete_topic("t")
@@ -29,13 +29,13 @@ def test_deleted_topic_can_be_subscribed_to_again(tmp_path: Path) -> None:
             with pytest.raises(errors.NoSuchTopic):
                 await topic.get()
 
-    run(story())
+    run(scenario())
 
 
-def test_client_can_subscribe_again_after_another_client_unsubscribed(tmp_path: Path) -> None:
+def test_client_can_subscribe_again_after_its_subscription_was_deleted(tmp_path: Path) -> None:
     """SVC-5 SVC-6"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             serving(tmp_path) as node,
             oncecast.connect(node) as client,
@@ -49,13 +49,13 @@ def test_client_can_subscribe_again_after_another_client_unsubscribed(tmp_path: 
             await client.put("t", b"x")
             assert await again.get() is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_subscription_can_be_read_again_after_a_cancelled_close(tmp_path: Path) -> None:
     """SVC-3: late messages for the old reader do not end the new one."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             await client.put_many("t", [b"0", b"1", b"2"])
@@ -72,13 +72,13 @@ def test_subscription_can_be_read_again_after_a_cancelled_close(tmp_path: Path) 
             await client.put("t", b"3")
             assert await again.get() is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_subscribe_during_a_close_returns_a_working_subscription(tmp_path: Path) -> None:
     """SVC-5"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", "s")
             closing = asyncio.create_task(topic.close())
@@ -88,13 +88,13 @@ def test_subscribe_during_a_close_returns_a_working_subscription(tmp_path: Path)
             await client.put("t", b"x")
             assert await again.get() is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_open_subscription_cannot_be_opened_with_other_options(tmp_path: Path) -> None:
     """SVC-7: options that cannot be applied are refused, not ignored."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t", auto_ack=False)
             await client.put("t", b"x")
@@ -104,13 +104,13 @@ def test_open_subscription_cannot_be_opened_with_other_options(tmp_path: Path) -
             assert await client.subscribe("t", auto_ack=False) is topic
             assert await client.get("t") is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_close_returns_even_if_the_node_is_down(tmp_path: Path) -> None:
-    """SVC-7: it returns even if the node never answered a reader."""
+    """SVC-7: this holds even if the node never answered a reader."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, timeout=0.3)
             for number in range(4):
@@ -123,13 +123,13 @@ def test_close_returns_even_if_the_node_is_down(tmp_path: Path) -> None:
             await reading
         await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_unattached_subscription_can_be_closed(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, timeout=0.2)
         reading = asyncio.create_task(client.read("t", "s"))
@@ -140,13 +140,13 @@ def test_unattached_subscription_can_be_closed(tmp_path: Path) -> None:
             await reading
         await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_cancelled_close_releases_all_resources(tmp_path: Path) -> None:
     """SVC-12"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         before = asyncio.all_tasks()
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, state=tmp_path / "me")
@@ -159,13 +159,13 @@ def test_cancelled_close_releases_all_resources(tmp_path: Path) -> None:
         StateDirectory(tmp_path / "me").close()
         assert asyncio.all_tasks() == before
 
-    run(story())
+    run(scenario())
 
 
 def test_client_closes_after_a_failed_put(tmp_path: Path) -> None:
     """SVC-3 SVC-7: the last message is redelivered, because its result may not be stored."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             with pytest.raises(errors.PayloadTooLarge):
                 async with oncecast.connect(node, name="me") as client:
@@ -180,13 +180,13 @@ def test_client_closes_after_a_failed_put(tmp_path: Path) -> None:
                 assert message is not None
                 assert message.redelivered
 
-    run(story())
+    run(scenario())
 
 
 def test_client_raises_closed_until_it_is_awaited(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = oncecast.connect(node)
             for ask in (lambda: client.name, lambda: client.put_nowait("t", b"")):
@@ -199,4 +199,4 @@ def test_client_raises_closed_until_it_is_awaited(tmp_path: Path) -> None:
             async with client:
                 await client.put("t", b"x")
 
-    run(story())
+    run(scenario())

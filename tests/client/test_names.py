@@ -17,7 +17,7 @@ from tests.client.serving import run, serving
 def test_newer_client_with_the_same_name_fences_the_older_client(tmp_path: Path) -> None:
     """SVC-8"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node, name="me") as older:
             topic = await older.subscribe("t")
             await older.put("t", b"0")
@@ -34,13 +34,13 @@ def test_newer_client_with_the_same_name_fences_the_older_client(tmp_path: Path)
                 assert message is not None
                 assert (message.offset, message.redelivered) == (0, True)
 
-    run(story())
+    run(scenario())
 
 
 def test_fenced_client_does_not_reclaim_its_name(tmp_path: Path) -> None:
     """SVC-8"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")
         async with Server(settings) as server, oncecast.connect(server.me, name="me") as older:
             topic = await older.subscribe("t")
@@ -52,13 +52,13 @@ def test_fenced_client_does_not_reclaim_its_name(tmp_path: Path) -> None:
                     assert (await newer.put("t", b"x")).offset == number
             assert server.runtime.stats.accepted == 2
 
-    run(story())
+    run(scenario())
 
 
 def test_newer_reader_of_a_subscription_fences_the_older_reader(tmp_path: Path) -> None:
     """SVC-8"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             serving(tmp_path) as node,
             oncecast.connect(node) as older,
@@ -72,13 +72,13 @@ def test_newer_reader_of_a_subscription_fences_the_older_reader(tmp_path: Path) 
             await newer.put("t", b"0")
             assert await new.get() is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_client_without_a_name_leaves_no_topic_behind(tmp_path: Path) -> None:
     """SVC-8 SVC-9"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node) as observer:
             async with oncecast.connect(node) as client:
                 await client.subscribe("t")
@@ -87,4 +87,4 @@ def test_client_without_a_name_leaves_no_topic_behind(tmp_path: Path) -> None:
                 assert client.name != observer.name
             assert [view.name async for view in observer.topics()] == []
 
-    run(story())
+    run(scenario())

@@ -11,7 +11,7 @@ from tests.client.serving import run
 
 
 def test_messages_arrive_while_both_sides_poll(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", busy_poll=5.0)
         async with (
             Server(settings) as server,
@@ -25,7 +25,7 @@ def test_messages_arrive_while_both_sides_poll(tmp_path: Path) -> None:
                 assert message is not None
                 assert message.value == value
 
-    run(story())
+    run(scenario())
 
 
 def test_nodes_and_clients_sleep_by_default() -> None:

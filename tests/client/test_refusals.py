@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: anext(client.topics("\ud800")),
     ),
-    "start at an offset of 70 bits": (
+    "start at a 70-bit offset": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", start=oncecast.from_offset(2**70)),
     ),
@@ -59,12 +59,12 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.seek("t", "s", oncecast.from_time(1e30)),
     ),
-    "seek to an offset of 70 bits": (errors.InvalidArgument, seek_far),
+    "seek to a 70-bit offset": (errors.InvalidArgument, seek_far),
     "negative offset": (
         errors.InvalidArgument,
         lambda client: client.seek("t", "s", oncecast.from_offset(-1)),
     ),
-    "start_at of 70 bits": (
+    "a 70-bit start_at": (
         errors.InvalidArgument,
         lambda client: client.subscribe("t", "s", start_at=2**70),
     ),
@@ -89,10 +89,10 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.create_topic("t", oncecast.Policy(age_us=1.5)),  # type: ignore[arg-type]
     ),
-    "nack of text": (errors.InvalidArgument, nack_text),
+    "nack a string": (errors.InvalidArgument, nack_text),
     "no topic": (errors.InvalidTopic, lambda client: client.put(None, b"x")),
-    "topic of bytes": (errors.InvalidTopic, lambda client: client.subscribe(b"t")),
-    "subscription that is a number": (errors.InvalidName, lambda client: client.read("t", 5)),
+    "topic as bytes": (errors.InvalidTopic, lambda client: client.subscribe(b"t")),
+    "subscription as a number": (errors.InvalidName, lambda client: client.read("t", 5)),
     "offset beyond the end": (
         errors.OutOfRange,
         lambda client: client.subscribe("t", "s", start_at=7),
@@ -101,13 +101,13 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_raises_a_clear_error_and_the_client_stays_usable(
+def test_invalid_input_raises_a_clear_error_and_the_client_stays_usable(
     case: str, tmp_path: Path
 ) -> None:
     """SVC-7"""
     kind, ask = REFUSED[case]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             with pytest.raises(kind) as caught:
                 await ask(client)
@@ -116,13 +116,13 @@ def test_bad_input_raises_a_clear_error_and_the_client_stays_usable(
             await client.put("fine", b"x")
             assert await topic.get() is not None
 
-    run(story())
+    run(scenario())
 
 
 def test_put_nowait_refuses_an_invalid_message(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             with pytest.raises(TypeError):
                 client.put_nowait("t", "text")  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_put_nowait_refuses_an_invalid_message(tmp_path: Path) -> None:
             await client.flush()
             assert (await client.describe("t")).next == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
@@ -147,7 +147,7 @@ def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
     """SVC-7"""
     monkeypatch.setattr(putting, "BUFFER_BYTES", 1000)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             topic = await client.subscribe("t")
             client.put_nowait("t", bytes(putting.CUT_BYTES))
@@ -158,7 +158,7 @@ def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
             assert len(await topic.get_many(10)) >= 1
             assert (await client.describe("t")).next == 2
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_error_names_the_argument_with_the_wrong_type(tmp_path: Path) -> None:
     """SVC-7"""
     wrong: Any = "x"
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node) as client:
             for call, name in (
                 (client.create_topic("t", Policy(age_us=wrong)), "age_us"),
@@ -213,17 +213,19 @@ def test_error_names_the_argument_with_the_wrong_type(tmp_path: Path) -> None:
             ):
                 with pytest.raises(errors.InvalidArgument, match=f"^{name}: expected `"):
                     await call
-            with pytest.raises(errors.InvalidArgument, match="the password is empty or not a str"):
+            with pytest.raises(
+                errors.InvalidArgument, match="the password has the type int; use a str"
+            ):
                 await client.access.add_user("ann", cast("str", 5), admin=True)
 
-    run(story())
+    run(scenario())
 
 
 def test_error_names_the_timeout_or_count_with_the_wrong_type(tmp_path: Path) -> None:
     """SVC-7"""
     wrong: Any = "x"
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node) as client:
             news = await client.subscribe("news", "ann")
             assert repr(news) == "<Subscription 'ann' of topic 'news'>"
@@ -240,38 +242,38 @@ def test_error_names_the_timeout_or_count_with_the_wrong_type(tmp_path: Path) ->
             with pytest.raises(errors.InvalidArgument, match="count is 'x'; ask for at least"):
                 await news.get_many(wrong)
 
-    run(story())
+    run(scenario())
 
 
 def test_unreachable_node_raises_not_connected(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             pass
         with pytest.raises(errors.NotConnected, match=node):
             async with oncecast.connect(node, connect_timeout=0.01):
                 pass
 
-    run(story())
+    run(scenario())
 
 
 def test_client_from_another_cluster_is_refused(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             with pytest.raises(errors.NotConnected, match="cluster 'other'"):
                 async with oncecast.connect(node, cluster="other"):
                     pass
 
-    run(story())
+    run(scenario())
 
 
 def test_closed_client_raises_closed(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         client = oncecast.connect()
         with pytest.raises(errors.Closed):
             await client.put("t", b"x")
@@ -283,7 +285,7 @@ def test_closed_client_raises_closed(tmp_path: Path) -> None:
             with pytest.raises(errors.Closed):
                 await ask
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -300,14 +302,14 @@ def test_closed_client_raises_closed(tmp_path: Path) -> None:
 def test_error_names_the_valid_values_of_start_and_policy(
     text: str, ask: Any, tmp_path: Path
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             with pytest.raises(errors.InvalidArgument, match=re.escape(text)):
                 await ask(client)
 
-    run(story())
+    run(scenario())
 
 
-def test_tls_argument_of_the_wrong_type_is_rejected_before_connecting() -> None:
+def test_tls_argument_with_the_wrong_type_is_rejected_before_connecting() -> None:
     with pytest.raises(errors.InvalidArgument, match="tls is True; use oncecast"):
         oncecast.connect(tls=True)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def process() -> Runtime:
 
 
 def replica(host: Runtime, group: str, path: Path) -> Runtime:
-    """Return a one-replica group in the process at `host`."""
+    """Return the only replica of a group, in the process of `host`."""
     me = NodeId(f"{host.me}/{group}")
     stack = assemble(
         me, Random(), membership=RingMembership(group, host.me, first=group == OLD)

@@ -20,14 +20,14 @@ from tests.client.serving import PATIENCE, run
 KEEP = Policy(age_us=3_600_000_000)
 
 
-def embedded(story: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[Path], None]:
-    """Run a test with its own embedded node."""
+def embedded(scenario: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[Path], None]:
+    """Return a test that runs `scenario` with its own embedded node."""
 
     async def tell(path: Path) -> None:
         async with oncecast.embedded(path) as client:
-            await story(client)
+            await scenario(client)
 
-    @wraps(story)
+    @wraps(scenario)
     def test(tmp_path: Path) -> None:
         run(tell(tmp_path))
 

@@ -48,7 +48,7 @@ def test_publishing_an_unstaged_part_is_refused(tmp_path: Path) -> None:
             client.publish_staged("s", 0, ["a"])
 
 
-def test_hold_keeps_messages_from_its_offset_on(tmp_path: Path) -> None:
+def test_hold_keeps_messages_from_its_offset_onwards(tmp_path: Path) -> None:
     with blocking.embedded(tmp_path) as client:
         assert client.hold("t", "s", EARLIEST) == 0
         for number in range(5):

@@ -25,7 +25,7 @@ async def read_all(client: oncecast.Client, topic: str) -> list[bytes]:
 def test_client_name_is_stored_in_the_state_directory(tmp_path: Path) -> None:
     """SVC-8 SVC-12"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             async with oncecast.connect(node, state=tmp_path / "me") as client:
                 name = client.name
@@ -35,25 +35,25 @@ def test_client_name_is_stored_in_the_state_directory(tmp_path: Path) -> None:
                 async with oncecast.connect(node, name="other", state=tmp_path / "me"):
                     pass
 
-    run(story())
+    run(scenario())
 
 
 def test_state_directory_can_be_used_by_only_one_client(tmp_path: Path) -> None:
     """SVC-8"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node, state=tmp_path / "me"):
             with pytest.raises(errors.StateUnusable, match="in use"):
                 async with oncecast.connect(node, state=tmp_path / "me"):
                     pass
 
-    run(story())
+    run(scenario())
 
 
 def test_embedded_node_locks_its_directory(tmp_path: Path) -> None:
     """SVC-7 SVC-8"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path):
             with pytest.raises(errors.StateUnusable, match="in use"):
                 async with oncecast.embedded(tmp_path):
@@ -61,13 +61,13 @@ def test_embedded_node_locks_its_directory(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="async with"):
             await oncecast.embedded(tmp_path)
 
-    run(story())
+    run(scenario())
 
 
 def test_damaged_state_directory_raises_an_error_with_a_remedy(tmp_path: Path) -> None:
     """SVC-7: a client has no peers to restore its state from."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         me = tmp_path / "me"
         async with serving(tmp_path) as node:
             async with oncecast.connect(node, state=me) as client:
@@ -82,13 +82,13 @@ def test_damaged_state_directory_raises_an_error_with_a_remedy(tmp_path: Path) -
                 await oncecast.connect(node, state=me)
             assert "peers" not in str(caught.value)
 
-    run(story())
+    run(scenario())
 
 
 def test_message_larger_than_a_segment_survives_in_the_outbox(tmp_path: Path) -> None:
     """SVC-2"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, state=tmp_path / "me", timeout=0.1)
         client.put_nowait("t", bytes(2 * SEGMENT_BYTES))
@@ -101,13 +101,13 @@ def test_message_larger_than_a_segment_survives_in_the_outbox(tmp_path: Path) ->
             await client.flush()
             assert (await client.describe("t")).next == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_sequence_continues_in_the_next_process(tmp_path: Path) -> None:
     """SVC-2"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node, name="reader") as reader:
             await reader.subscribe("t")
             for number in range(5):
@@ -115,13 +115,13 @@ def test_sequence_continues_in_the_next_process(tmp_path: Path) -> None:
                     assert (await client.put("t", b"%d" % number)).offset == number
             assert await read_all(reader, "t") == [b"%d" % number for number in range(5)]
 
-    run(story())
+    run(scenario())
 
 
 def test_next_process_sends_the_outbox(tmp_path: Path) -> None:
     """SVC-2 SVC-12"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Server(Settings(data=str(tmp_path / "node"), listen="127.0.0.1:0")) as server:
             node = server.me
             async with oncecast.connect(node, name="reader") as reader:
@@ -144,13 +144,13 @@ def test_next_process_sends_the_outbox(tmp_path: Path) -> None:
             assert (await client.put("t", b"3")).offset == 3
             assert await read_all(reader, "t") == [b"0", b"1", b"2", b"3"]
 
-    run(story())
+    run(scenario())
 
 
 def test_client_continues_after_its_node_restarts(tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-10"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Server(Settings(data=str(tmp_path / "node"), listen="127.0.0.1:0")) as server:
             node = server.me
             client = await oncecast.connect(node).__aenter__()
@@ -165,13 +165,13 @@ def test_client_continues_after_its_node_restarts(tmp_path: Path) -> None:
             assert [message.value for message in await getting] == [b"1"]
             await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_storing_offset_and_result_together_gives_exactly_once_effects(tmp_path: Path) -> None:
     """SVC-3"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         books: list[int] = []
         async with serving(tmp_path) as node, oncecast.connect(node) as client:
             topic = await client.subscribe("t", "sum", auto_ack=False)
@@ -189,4 +189,4 @@ def test_storing_offset_and_result_together_gives_exactly_once_effects(tmp_path:
             with pytest.raises(errors.MessagesLost):
                 await (await client.subscribe("t", "sum", start_at=2)).get()
 
-    run(story())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""The next call of the application reports messages that cannot be encoded."""
+"""The application's next call reports messages that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oncecast.client.putting import Putting
 from oncecast.client.session.local import Produce
 from oncecast.errors import SyncFailed
 from tests.client.serving import run, serving
-from tests.client.test_putting import Desk
+from tests.client.test_putting import FakeSession
 
 OPENERS: dict[str, Callable[..., object]] = {
     "connect": lambda path, **options: oncecast.connect("127.0.0.1:1", **options),
@@ -64,34 +64,37 @@ def fail_to_build(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
 def test_flush_raises_if_a_batch_cannot_be_built() -> None:
     """SVC-2 SVC-7"""
 
-    async def story() -> None:
-        desk = Desk()
-        desk.putting.put_nowait("bad", b"x")
-        desk.putting.put_nowait("good", b"y")
-        await desk.until(1)
-        desk.store(0, 0)
+    async def scenario() -> None:
+        session = FakeSession()
+        session.putting.put_nowait("bad", b"x")
+        session.putting.put_nowait("good", b"y")
+        await session.until(1)
+        session.store(0, 0)
         with pytest.raises(errors.OncecastError, match="'bad': cannot pack 1 messages"):
-            await desk.putting.flush(None)
-        await desk.putting.flush(None)
-        assert [each.topic for each in desk.asked] == ["good"]
+            await session.putting.flush(None)
+        await session.putting.flush(None)
+        assert [each.topic for each in session.asked] == ["good"]
 
     with pytest.MonkeyPatch.context() as patch:
         fail_to_build(patch, "bad")
-        run(story())
+        run(scenario())
 
 
 def test_put_raises_if_its_batch_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-2 SVC-7"""
     fail_to_build(monkeypatch, "bad")
 
-    async def story() -> None:
-        desk = Desk()
-        for work in (desk.putting.put("bad", b"x"), desk.putting.put_many("bad", [b"x"], None)):
+    async def scenario() -> None:
+        session = FakeSession()
+        for work in (
+            session.putting.put("bad", b"x"),
+            session.putting.put_many("bad", [b"x"], None),
+        ):
             with pytest.raises(errors.OncecastError, match="cannot pack"):
                 await work
-        await desk.putting.flush(None)  # both callers already got the error
+        await session.putting.flush(None)  # both callers already got the error
 
-    run(story())
+    run(scenario())
 
 
 def test_batch_that_cannot_be_built_does_not_block_other_topics(
@@ -100,22 +103,22 @@ def test_batch_that_cannot_be_built_does_not_block_other_topics(
     """SVC-2: the messages were waiting while other batches were in flight."""
     fail_to_build(monkeypatch, "bad")
 
-    async def story() -> None:
-        desk = Desk()
+    async def scenario() -> None:
+        session = FakeSession()
         for number in range(putting.IN_FLIGHT):
-            desk.putting.put_nowait(f"busy {number}", b"x")
-        await desk.until(putting.IN_FLIGHT)
-        desk.putting.put_nowait("bad", b"x")
-        desk.putting.put_nowait("good", b"x")
+            session.putting.put_nowait(f"busy {number}", b"x")
+        await session.until(putting.IN_FLIGHT)
+        session.putting.put_nowait("bad", b"x")
+        session.putting.put_nowait("good", b"x")
         await asyncio.sleep(0)
-        desk.store(0, 0)
-        assert desk.asked[-1].topic == "good"
+        session.store(0, 0)
+        assert session.asked[-1].topic == "good"
         for number in range(1, putting.IN_FLIGHT + 1):
-            desk.store(number, 0)
+            session.store(number, 0)
         with pytest.raises(errors.OncecastError, match="cannot pack"):
-            await desk.putting.flush(None)
+            await session.putting.flush(None)
 
-    run(story())
+    run(scenario())
 
 
 class Unreadable(Mapping[str, bytes]):
@@ -134,25 +137,25 @@ class Unreadable(Mapping[str, bytes]):
 def test_flush_raises_errors_from_the_headers_of_a_queued_message() -> None:
     """SVC-7"""
 
-    async def story() -> None:
-        desk = Desk()
+    async def scenario() -> None:
+        session = FakeSession()
         given: deque[tuple[Any, ...]] = deque(
             [("t", b"x", None, Unreadable()), ("t", b"y", None, None)]
         )
-        assert desk.putting.put_gathered(given)
-        await desk.until(1)
-        desk.store(0, 0)
+        assert session.putting.put_gathered(given)
+        await session.until(1)
+        session.store(0, 0)
         with pytest.raises(RuntimeError, match="cannot be read"):
-            await desk.putting.flush(None)
-        assert [each.count for each in desk.asked] == [1]
+            await session.putting.flush(None)
+        assert [each.count for each in session.asked] == [1]
 
-    run(story())
+    run(scenario())
 
 
 def test_close_raises_if_puts_in_flight_failed(tmp_path: Path) -> None:
     """SVC-7 SVC-8: the client was fenced while messages from put_nowait were in flight."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node)
             client.put_nowait("t", b"x")
@@ -161,13 +164,13 @@ def test_close_raises_if_puts_in_flight_failed(tmp_path: Path) -> None:
                 await client.close()
             await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node)
             client.put_nowait("t", b"x")
@@ -176,14 +179,14 @@ def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -
                 await client.parts.putting.flush(None)
             await client.close()
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed: bool) -> None:
     """SVC-7 SVC-12: the error is an OncecastError, as for every other call."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, state=tmp_path / "me")
             client.put_nowait("t", b"x")
@@ -194,13 +197,13 @@ def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed:
             with pytest.raises(errors.StateUnusable, match="the disk is gone"):
                 await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_put_nowait_during_a_close_raises() -> None:
     """SVC-2: the thread that closes the client may have already checked for new puts."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         asked: list[Produce] = []
         there = SimpleNamespace(loop=asyncio.get_running_loop())
         storing = Putting(lambda request: asked.append(cast(Produce, request)), lambda: None)
@@ -210,4 +213,4 @@ def test_put_nowait_during_a_close_raises() -> None:
         with pytest.raises(errors.Closed):
             gathering.put("t", b"after", None, None)
 
-    run(story())
+    run(scenario())

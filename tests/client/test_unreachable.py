@@ -22,7 +22,7 @@ def test_command_remedy_names_command_line_options() -> None:
     """CLI-3"""
     closed = problem_of(NetworkError("closed by the other side"), tls=False)
     error = not_connected({a: closed}, refused=False)
-    assert str(error).endswith("; if the node uses TLS, provide its CA, as `tls`")
+    assert str(error).endswith("; if the node uses TLS, provide its CA, in `tls`")
     assert error.in_cli().endswith("; if the node uses TLS, provide its CA, with --tls or --tls-ca")
 
 

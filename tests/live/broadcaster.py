@@ -43,7 +43,7 @@ class Broadcaster:
         )
         plumtree = Plumtree(me, rng, cache_bytes_max=KEPT_BYTES)
         self.stack = Stack([self.mesh, plumtree, self.recovery])
-        self.delivered: dict[MessageId, int] = {}  # bytes
+        self.delivered: dict[MessageId, int] = {}  # message -> bytes
         self.lost = self.neighbors = 0
         self.expected: list[int] = []
 

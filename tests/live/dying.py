@@ -2,11 +2,12 @@
 
     python -m tests.live.dying POINT TIMES node DATA
     python -m tests.live.dying POINT TIMES publisher ADDRESS TOPIC STATE COUNT
-    python -m tests.live.dying POINT TIMES subscriber ADDRESS TOPIC BOOKS COUNT
+    python -m tests.live.dying POINT TIMES subscriber ADDRESS TOPIC DATABASE COUNT
 
-TIMES is the arrival at the point that triggers it. BOOKS is the path of the subscriber's database.
-If the deed of the point is "meet a twin", the process does not die: it prints "here" and waits for
-a line.
+The process dies when it reaches the point for the TIMES-th time. DATABASE is the subscriber's
+SQLite file.
+If the action of the point is "start a twin", the process prints "here" and waits for a line
+instead.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from oncecast.cli.main import main as oncecast
 from oncecast.storage.journal import Journal
 from oncecast.storage.log import Log
 from tests.crashpoints import BY_NAME, Point, planted
-from tests.live.books import consume
+from tests.live.result_store import consume
 
 SEGMENT_BYTES = 4096  # small enough that a short run trims its log
 RECEIVED = BY_NAME["node: received"].location
-TURNS = 4  # turns of the loop until sent bytes have reached the kernel
+TURNS = 4  # loop turns until the kernel has all sent bytes
 
 
-class Strike:
-    """Kills the process at the n-th arrival at the point, counted from the first put on."""
+class Trigger:
+    """Kills the process, or waits for a twin, when the process reaches the point for the n-th time.
+
+    A node counts from its first put.
+    """
 
     def __init__(self, point: Point, times: int) -> None:
         self._point, self._left = point, times
@@ -48,24 +52,24 @@ class Strike:
         self._left -= self.armed
         if self._left:
             return
-        if self._point.deed == "meet a twin":
+        if self._point.action == "start a twin":
             print("here", flush=True)
             sys.stdin.readline()
         elif self._point.live.left:
-            die_soon(TURNS)
+            kill_this_process_after(TURNS)
         else:
-            die()
+            kill_this_process()
 
 
-def die() -> None:
+def kill_this_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_soon(turns: int) -> None:
+def kill_this_process_after(turns: int) -> None:
     if turns:
-        asyncio.get_running_loop().call_soon(die_soon, turns - 1)
+        asyncio.get_running_loop().call_soon(kill_this_process_after, turns - 1)
     else:
-        die()
+        kill_this_process()
 
 
 @contextmanager
@@ -83,7 +87,7 @@ def node(data: str) -> None:
 
 
 def publisher(address: str, topic: str, state: str, count: str) -> None:
-    """Print the number of each message once it is stored."""
+    """Put numbered messages. After every third message, flush, then print its number."""
     with blocking.connect(address, name=f"publisher of {topic}", state=state) as client:
         for number in range(int(count)):
             client.put_nowait(topic, b"%d" % number)
@@ -92,8 +96,8 @@ def publisher(address: str, topic: str, state: str, count: str) -> None:
                 print(number, flush=True)
 
 
-def subscriber(address: str, topic: str, books: str, count: str) -> None:
-    consume(address, topic, Path(books), int(count))
+def subscriber(address: str, topic: str, database: str, count: str) -> None:
+    consume(address, topic, Path(database), int(count))
 
 
 ROLES: dict[str, Callable[..., None]] = {
@@ -106,7 +110,7 @@ ROLES: dict[str, Callable[..., None]] = {
 if __name__ == "__main__":
     name, times, role, *rest = sys.argv[1:]
     point = BY_NAME[name]
-    strike = Strike(point, int(times))
-    # Outermost, so that the put itself arms the strike.
-    with planted(point.live, strike), planted(RECEIVED, strike.arm):
+    trigger = Trigger(point, int(times))
+    # `arm` runs before the trigger, so that the first put counts.
+    with planted(point.live, trigger), planted(RECEIVED, trigger.arm):
         ROLES[role](*rest)

@@ -11,6 +11,8 @@ from oncecast.wire import levels
 
 if __name__ == "__main__":
     levels.KNOWN += 1
-    from oncecast.cli.main import main  # imported late: default arguments use the level
+    from oncecast.cli.main import (
+        main,
+    )  # imported after the level is set, because default arguments use it
 
     sys.exit(main())

@@ -66,7 +66,7 @@ def lines(out: str) -> list[dict[str, Any]]:
 
 def test_rules_limit_the_requests_of_each_user(users: None, oncecast: Run) -> None:
     """SEC-2"""
-    assert oncecast("topic", "list")[0] != ExitStatus.OK  # without a login
+    assert oncecast("topic", "list")[0] != ExitStatus.OK  # this client has no login
     assert oncecast("topic", "create", "news", user="bob")[0] == ExitStatus.NOT_ALLOWED
     assert oncecast("topic", "create", "news", "--keep-all", user="ann")[0] == ExitStatus.OK
     sub = ("sub", "news", "--subscription", "bob")
@@ -116,7 +116,7 @@ def test_administrator_can_change_a_password_and_remove_a_user(
     assert oncecast(*again, user="ann")[0] == ExitStatus.NOT_ALLOWED
     assert (
         oncecast("user", "remove", "ann", user="ann")[0] != ExitStatus.OK
-    )  # the last administrator
+    )  # she is the last administrator
 
 
 def test_token_logs_in_until_it_is_revoked(users: None, oncecast: Run, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_token_logs_in_until_it_is_revoked(users: None, oncecast: Run, tmp_path:
     assert status == ExitStatus.OK
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.read_text().strip() not in out
-    assert oncecast(*create, user="ann")[0] == ExitStatus.USAGE  # the file exists
+    assert oncecast(*create, user="ann")[0] == ExitStatus.USAGE  # the token file exists already
     assert oncecast("rule", "allow", "bob", "read", "--topic", "x", user="ann")[0] == ExitStatus.OK
     assert oncecast("topic", "list", "--token-file", str(file))[0] == ExitStatus.OK
     (known,) = lines(oncecast("token", "list", "--json", user="ann")[1])

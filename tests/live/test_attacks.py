@@ -32,7 +32,7 @@ def node(tmp_path: Path) -> Iterator[Process]:
 
 
 class Attacker(Guest):
-    """A client that sends anything and reads only on demand."""
+    """A client that sends arbitrary messages, and reads only on demand."""
 
     def __init__(self, node: Process) -> None:
         super().__init__(node.port)
@@ -54,7 +54,9 @@ def test_command_as_large_as_a_frame_is_refused(node: Process) -> None:
     attacker = Attacker(node)
     attacker.send(Call(1, do.CreateTopic("x" * 60_000, 0)))
     assert attacker.receive() == Answer(1, InvalidTopic())
-    attacker.send(Call(2, do.CreateTopic("x" * (16 << 20), 0)))  # dropped unread
+    attacker.send(
+        Call(2, do.CreateTopic("x" * (16 << 20), 0))
+    )  # the node drops the frame without reading it
     attacker.send(Call(3, do.PublishStaged("s", 1, ("",) * 15_000, 0)))
     assert attacker.receive() == Answer(3, TooMany("parts in one publish", PARTS_MAX))
     attacker.send(Call(4, do.PublishStaged("s", 1, ("",) * (16 << 20), 0)))
@@ -94,7 +96,7 @@ def test_scans_with_unread_answers_use_little_memory(node: Process) -> None:
         for _ in range(8):
             attacker = Attacker(node)
             attackers.callback(attacker.close)
-            attacker.send_all(*(scan for _ in range(16)))  # too few to be reset
+            attacker.send_all(*(scan for _ in range(16)))  # too few unread answers for a reset
             kind, body = attacker.frame()  # only one answer is read
             assert (kind, len(body) > 4 << 20) == (MESSAGE, True)
         for number in range(8, 11):

@@ -1,4 +1,4 @@
-"""SVC-7: bad input gives a clear error and a stable exit status, and loses no data."""
+"""SVC-7: invalid input causes a clear error and a stable exit status, and loses no data."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_put_with_a_wrong_epoch_is_fenced_and_stores_nothing(tmp_path: Path) -> 
 
 
 def test_older_producer_with_the_same_name_is_fenced(node: Process, oncecast: Command) -> None:
-    """SVC-8: its earlier puts are stored, later ones are not."""
+    """SVC-8: earlier puts by the older producer are stored, later ones are not."""
     oncecast("sub", "fenced")
     words = ("put", "fenced", "-", "--name", "ann", "--server", f"127.0.0.1:{node.port}")
     with subprocess.Popen(
@@ -320,7 +320,8 @@ def test_node_with_a_full_disk_rejects_puts_until_space_is_free(tmp_path: Path) 
         command(node, "sub", "t")
         full.touch()
         large = b"x" * (1 << 20) + b"\n"
-        assert command(node, "put", "t", "-", text=56 * large)[0] == ExitStatus.OK  # of 64 MiB
+        # These 56 MiB still fit into the current segment of 64 MiB.
+        assert command(node, "put", "t", "-", text=56 * large)[0] == ExitStatus.OK
         status, out, err = command(node, "put", "t", "late", "--timeout", "1")
         assert (status, out) == (ExitStatus.FAILURE, "")
         assert "not stored within 1 s: the node's disk is full; outcome unknown: check" in err

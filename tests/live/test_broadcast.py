@@ -57,9 +57,9 @@ def test_peers_of_a_suspended_node_use_bounded_memory(tmp_path: Path) -> None:
             all_reach(peers, published)
         after = [node.memory_bytes() for node in peers]
         growth = [now - then for then, now in zip(before, after, strict=True)]
-        assert max(growth) < 20 * MB, growth  # 50 MB were published
+        assert max(growth) < 20 * MB, growth  # far less than the 50 MB that were published
         logs = "".join(node.log_text() for node in peers)
-        assert f"slow peer={victim.id}" in logs  # logged by its parent in the tree
+        assert f"slow peer={victim.id}" in logs  # its parent in the tree has logged this
 
         peers[0].tell("publish", 20, 10)
         published += 20

@@ -44,7 +44,7 @@ def ended(process: Process) -> Iterator[None]:
 def test_client_continues_when_its_node_is_killed(kills: int, tmp_path: Path) -> None:
     """SVC-2 SVC-3 SVC-10 SVC-13"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         data = str(tmp_path / "data")
         node = Process("--data", data)
         address = f"127.0.0.1:{node.port}"
@@ -65,7 +65,7 @@ def test_client_continues_when_its_node_is_killed(kills: int, tmp_path: Path) ->
                 assert await topic.get(timeout=0) is None
                 await client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_restarted_publisher_continues_from_its_outbox(tmp_path: Path) -> None:

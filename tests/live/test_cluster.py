@@ -1,4 +1,4 @@
-"""REP-1 to REP-5 with real processes that join, leave, crash and stall."""
+"""Test REP-1 to REP-5 with real processes that join, leave, crash and stall."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_removed_member_returns_only_if_it_is_added_again(
 
 
 def test_node_removed_while_down_joins_again(group: Replicas, cluster: Command) -> None:
-    """REP-2: its own log says that it is a member, and the group has a free seat."""
+    """REP-2: the node's own log says that it is a member, and the group has a free seat."""
     gone = group.backup()
     gone.end(signal.SIGKILL)
 
@@ -263,7 +263,7 @@ class Acks:
             count -= '"kind":"stored"' in row
             if not count:
                 return
-        raise AssertionError(f"the load has ended, {count} messages are missing")
+        raise AssertionError(f"the load has ended, but {count} messages are missing")
 
 
 def test_no_messages_are_lost_or_duplicated_while_nodes_crash_and_stall(
@@ -300,7 +300,7 @@ def test_no_messages_are_lost_or_duplicated_while_nodes_crash_and_stall(
 def test_group_continues_without_a_replica_that_cannot_write(
     group: Replicas, cluster: Command
 ) -> None:
-    """SVC-10 REP-1 REP-5: it logs the reason, and catches up once disk space is free."""
+    """SVC-10 REP-1 REP-5: the replica logs the reason, and catches up once disk space is free."""
     full, large = group.backup(), b"x" * (2 << 20)
     assert cluster("sub", "full")[0] == cluster("put", "full", "before")[0] == ExitStatus.OK
     assert full.process is not None
@@ -317,8 +317,8 @@ def test_group_continues_without_a_replica_that_cannot_write(
     assert got.splitlines() == ["before", large.decode(), "without it"]
 
 
-def test_founder_without_its_disk_stops_if_it_starts_without_join(group: Replicas) -> None:
-    """REP-1: it starts another group, then hears from its former group."""
+def test_founder_that_lost_its_disk_stops_if_it_starts_without_join(group: Replicas) -> None:
+    """REP-1: the founder starts another group, and then gets messages from its former group."""
     founder, *_ = group.all
     founder.end(signal.SIGKILL)
     founder.wipe()
@@ -361,7 +361,7 @@ def test_commands_report_a_missing_quorum(group: Replicas, cluster: Command) -> 
 
 
 def test_group_recovers_when_all_nodes_are_killed(group: Replicas, cluster: Command) -> None:
-    """SVC-10, REP-1: they restart without --join."""
+    """SVC-10, REP-1: the nodes restart without --join."""
     group.settled()
     assert cluster("sub", "all")[0] == cluster("put", "all", "x")[0] == ExitStatus.OK
     for each in group.all:
@@ -444,14 +444,14 @@ def test_cluster_up_runs_a_group_until_it_is_stopped(
 @pytest.mark.parametrize(
     ("node", "members", "size", "quorum", "is_in"),
     [
-        ("b", "", 0, False, False),  # it has just started
+        ("b", "", 0, False, False),  # the node has just started
         ("b", "", 0, True, False),  # it has heard from a leader
-        ("b", "a", 3, False, False),  # it is catching up
+        ("b", "a", 3, False, False),  # the node is catching up
         ("b", "ab", 3, True, False),  # another node has not joined yet
-        ("b", "abc", 3, False, False),  # it knows no leader yet
+        ("b", "abc", 3, False, False),  # the node knows no leader yet
         ("b", "abc", 3, True, True),
         ("b", "ab", 2, True, True),  # another node was removed in an earlier run
-        ("c", "ab", 2, False, True),  # the removed node knows it
+        ("c", "ab", 2, False, True),  # the removed node knows that it was removed
     ],
 )
 def test_cluster_up_does_not_wait_for_a_removed_node(

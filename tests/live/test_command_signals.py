@@ -53,7 +53,7 @@ def shown(process: subprocess.Popen[str], last: str) -> None:
 def test_get_acknowledges_printed_messages(
     node: Process, client: blocking.Client, number: signal.Signals
 ) -> None:
-    """SVC-3 CLI-3: it acknowledges while it waits for more, and when it is stopped."""
+    """SVC-3 CLI-3: the command acknowledges while it waits for more, and when it is stopped."""
     with running(node, *GET) as get:
         shown(get, "3")
         until("lag 0", lambda: None if view(client).lag else True)

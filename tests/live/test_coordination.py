@@ -51,10 +51,10 @@ async def three() -> AsyncIterator[list[Node]]:
         yield nodes
 
 
-def within(seconds: float, story: Coroutine[Any, Any, None]) -> None:
+def within(seconds: float, scenario: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(seconds):
-            await story
+            await scenario
 
     run(bounded())
 
@@ -62,7 +62,7 @@ def within(seconds: float, story: Coroutine[Any, Any, None]) -> None:
 def test_members_find_each_other_through_one_contact_and_agree_on_a_leader() -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             join("127.0.0.1:0", **FAST) as founder,
             join("127.0.0.1:0", peers=[founder.me], **FAST) as second,
@@ -77,13 +77,13 @@ def test_members_find_each_other_through_one_contact_and_agree_on_a_leader() -> 
                         break
                 assert node.election.leading == (node.me == lowest)
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_next_member_leads_when_the_leader_leaves() -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with three() as (first, second, third):
             await first.election.wait_until_leading()
             first.group.leave()
@@ -92,18 +92,18 @@ def test_next_member_leads_when_the_leader_leaves() -> None:
                 if first.me not in view:
                     break
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_error_for_a_small_group_lists_its_members() -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with join("127.0.0.1:0", **FAST) as alone:
             with pytest.raises(NotReached, match="has 1 of 3 members: 127"):
                 await alone.group.wait_for_view_size(3, timeout=0.2)
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 @pytest.mark.parametrize("name", ["heartbeat", "suspect_after", "lease"])
@@ -125,19 +125,19 @@ def test_negative_or_infinite_grace_is_rejected(value: float) -> None:
 
 
 def test_second_member_with_the_same_address_is_rejected() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with join("127.0.0.1:0", **FAST) as one:
             with pytest.raises(CannotListen, match="free the port"):
                 async with join(one.me, **FAST):
                     pass
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_lock_has_one_holder_at_a_time_and_increasing_tokens() -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         fence = Fence()
         inside = 0
         async with three() as nodes:
@@ -157,13 +157,13 @@ def test_lock_has_one_holder_at_a_time_and_increasing_tokens() -> None:
             with pytest.raises(Stale):
                 fence.admit(1)
 
-    within(60.0, story())
+    within(60.0, scenario())
 
 
 def test_held_lock_is_renewed_and_lapses_without_a_majority() -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with AsyncExitStack() as stack:
             addresses = free_addresses(3)
             node = await stack.enter_async_context(join(addresses[0], peers=addresses, **FAST))
@@ -181,13 +181,13 @@ def test_held_lock_is_renewed_and_lapses_without_a_majority() -> None:
             with pytest.raises(Lapse, match="lock 'door' is no longer held"):
                 await lock.release()
 
-    within(60.0, story())
+    within(60.0, scenario())
 
 
 def test_each_queue_element_goes_to_one_process() -> None:
     """DDS-5"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with three() as nodes:
             jobs = [b"job %d" % index for index in range(60)]
             for at, job in enumerate(jobs):
@@ -204,13 +204,13 @@ def test_each_queue_element_goes_to_one_process() -> None:
             assert all(node.queue("jobs").empty for node in nodes)
             assert await nodes[0].queue("jobs").dequeue() is None
 
-    within(60.0, story())
+    within(60.0, scenario())
 
 
 def test_queue_element_that_arrives_after_the_timeout_is_not_lost() -> None:
     """DDS-5"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with join("127.0.0.1:0", **FAST) as node:
             queue = node.queue("jobs")
             late = asyncio.create_task(queue.sdequeue(timeout=0))
@@ -224,13 +224,13 @@ def test_queue_element_that_arrives_after_the_timeout_is_not_lost() -> None:
                 await gone
             assert await queue.sdequeue(timeout=20.0) == b"gone"
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_queue_element_outlives_the_process_that_added_it() -> None:
     """DDS-5"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with join("127.0.0.1:0", **FAST) as keeper:
             async with join("127.0.0.1:0", peers=[keeper.me], **FAST) as guest:
                 with pytest.raises(NotDeposited, match="no acceptor is up"):
@@ -241,13 +241,13 @@ def test_queue_element_outlives_the_process_that_added_it() -> None:
             async with join("127.0.0.1:0", peers=[keeper.me], **FAST) as guest:
                 assert await guest.queue("jobs").sdequeue(timeout=20.0) == b"job"
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_process_from_another_group_is_refused() -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             join("127.0.0.1:0", group="one", **FAST) as keeper,
             join("127.0.0.1:0", peers=[keeper.me], group="one", **FAST) as friend,
@@ -258,11 +258,11 @@ def test_process_from_another_group_is_refused() -> None:
                 await stranger.group.wait_for_view_size(2, timeout=0.2)
             assert keeper.group.view == friend.group.view
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_waiting_call_fails_when_the_node_stops() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         node = join("127.0.0.1:0", **FAST)
         async with node:
             waiting = asyncio.create_task(node.queue("jobs").sdequeue())
@@ -270,13 +270,13 @@ def test_waiting_call_fails_when_the_node_stops() -> None:
         with pytest.raises(Stopped):
             await waiting
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_stopped_node_neither_holds_locks_nor_leads() -> None:
     """DDS-4: work under the lock must end."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with join("127.0.0.1:0", **FAST) as node:
             lock = node.lock("door")
             token = await lock.acquire()
@@ -285,7 +285,7 @@ def test_stopped_node_neither_holds_locks_nor_leads() -> None:
         with pytest.raises(Lapse, match="lease of token 1 expired"):
             lock.token  # noqa: B018
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_blocking_api_works_like_the_async_api() -> None:

@@ -24,8 +24,8 @@ from oncecast.wire.errors import Fenced
 from oncecast.wire.results import Appended, Opened
 from tests.client.serving import run
 from tests.crashpoints import POINTS, Point
-from tests.live.books import Books, consume
 from tests.live.dying import small_segments
+from tests.live.result_store import ResultStore, consume
 from tests.live.test_serve import PATIENCE, Process
 from tests.node.guest import guest, put
 from tools.check_docs import ROOT
@@ -36,7 +36,7 @@ RARE = ("snapshot", "log", "get", "data", "ack")  # except at these points, whic
 
 
 def deaths(process: str) -> list[Point]:
-    return [point for point in POINTS if point.process == process and point.deed == "die"]
+    return [point for point in POINTS if point.process == process and point.action == "crash"]
 
 
 def times(point: Point) -> int:
@@ -74,12 +74,12 @@ def topic(request: pytest.FixtureRequest, address: str) -> str:
     """Return a new topic with a subscription that keeps its messages."""
     name = request.node.name
     with oncecast.blocking.connect(address) as client:
-        client.subscribe(name, "books").close()
+        client.subscribe(name, "results").close()
     return str(name)
 
 
 def read_all(address: str, topic: str) -> list[int]:
-    with oncecast.blocking.connect(address) as client, client.read(topic, "books") as sub:
+    with oncecast.blocking.connect(address) as client, client.read(topic, "results") as sub:
         return [int(message.value) for message in iter(lambda: sub.get(timeout=0), None)]
 
 
@@ -180,7 +180,7 @@ async def continues(process: subprocess.Popen[str], point: Point, data: Path, ad
 async def work(
     client: oncecast.Client, sub: oncecast.Subscription, over: asyncio.Event
 ) -> tuple[int, list[int]]:
-    """Put and get a few messages at a time. Return the number of puts and the messages."""
+    """Put and get a few at a time until `over`. Return the number of puts, and the values."""
     count, got = 0, list[int]()
     while not over.is_set() or len(got) < count:
         for _ in range(5):
@@ -193,7 +193,7 @@ async def work(
 
 
 def tear(data: Path) -> None:
-    """Destroy the end of the last write, as a power cut may."""
+    """Destroy the end of the last write, as a power cut might."""
     log = max(path for path in data.glob("*.log") if path.read_bytes().strip(b"\0"))
     content = log.read_bytes()
     end_of_data = len(content.rstrip(b"\0"))
@@ -211,13 +211,13 @@ def test_each_message_takes_effect_once_if_its_subscriber_crashes(
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:
         client.put_many(topic, values, PATIENCE)
-    path = tmp_path / "books"
+    path = tmp_path / "results"
     role = ["subscriber", address, topic, str(path), str(COUNT)]
     with victim(str(point), times(point), *role) as process:
         status, _, err = end(process)
     assert status == -signal.SIGKILL, err
     consume(address, topic, path, COUNT)
-    assert Books(path).effects == values
+    assert ResultStore(path).effects == values
 
 
 def test_fenced_subscriber_does_not_duplicate_effects(
@@ -227,7 +227,7 @@ def test_fenced_subscriber_does_not_duplicate_effects(
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:
         client.put_many(topic, values, PATIENCE)
-    path = tmp_path / "books"
+    path = tmp_path / "results"
     role = ["subscriber", address, topic, str(path), str(COUNT)]
     with victim(named("subscriber", "fenced in the handler"), TIMES, *role) as process:
         assert process.stdout is not None
@@ -235,4 +235,4 @@ def test_fenced_subscriber_does_not_duplicate_effects(
         consume(address, topic, path, COUNT)
         status, _, err = end(process, "\n")
     assert (status, errors.Fenced.__name__ in err) == (1, True), err
-    assert Books(path).effects == values
+    assert ResultStore(path).effects == values

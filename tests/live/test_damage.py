@@ -109,7 +109,7 @@ def test_different_damage_on_each_replica_is_repaired(
 def test_unrepairable_directory_is_set_aside_and_the_node_joins_again(
     group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
 ) -> None:
-    """REP-4: its identity cannot be read. No file is deleted."""
+    """REP-4: the replica's identity cannot be read. No file is deleted."""
     victim = group.backup()
     assert victim.end(signal.SIGTERM) == 0
     ruin(victim.data)
@@ -122,7 +122,7 @@ def test_unrepairable_directory_is_set_aside_and_the_node_joins_again(
 
 
 def ruin(data: Path) -> None:
-    """Flip one bit of the first block of the log and of each snapshot."""
+    """Flip one bit in the first block of the log, and in each snapshot."""
     disk = OsDisk(data)
     segment = Segment(disk, serials(disk)[0])
     blocks = (block for block in segment.walk() if isinstance(block, Block))
@@ -155,7 +155,7 @@ def test_node_with_an_empty_disk_joins_with_a_new_incarnation(
 
 
 def incarnation(replica: Replica) -> int:
-    """Return the incarnation that is a member, as the replica sees it, or 0."""
+    """Return the replica's incarnation in its own list of members, or 0 if it is not there."""
     view = replica.look()
     assert view is not None
     return next((each.incarnation for each in view.members if each.node == view.node), 0)
@@ -220,7 +220,10 @@ def test_record_lost_by_all_replicas_is_reported(group: Replicas, values: list[b
 
 
 def ended_with(group: Replicas, named: str) -> bool | None:
-    """Return True if a replica has exited. Others may still be waiting for the lost record."""
+    """Return True if a replica has exited, and check that each exited replica logged `named`.
+
+    Others may still be waiting for the lost record.
+    """
     ended = [each for each in group.all if each.process and each.process.poll() is not None]
     assert all(each.has_said(named) for each in ended)
     return bool(ended) or None

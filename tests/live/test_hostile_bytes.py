@@ -35,7 +35,7 @@ def visit(node: Child, words: bytes) -> None:
             while sock.recv(65_536):
                 pass
         except ConnectionError:
-            pass  # closed while we were sending
+            pass  # the node closed the connection while we were sending
 
 
 def test_hostile_bytes_are_counted_and_logged_at_a_limited_rate(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_thousand_idle_connections_do_not_block_a_peer(tmp_path: Path) -> None:
             sock = socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE)
             idle.enter_context(sock)
             if n % 2:
-                sock.sendall(PREAMBLE[: n % 8])  # an incomplete greeting
+                sock.sendall(PREAMBLE[: n % 8])  # the greeting is incomplete
         peer.start([node.id])
         peer.hear("neighbors", 1)
         node.hear("neighbors", 1)

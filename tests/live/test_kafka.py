@@ -45,7 +45,7 @@ class FrontEnd:
 
 
 class Place:
-    """A node and its front end, which both can be killed and started again."""
+    """A node and its front end. Both can be killed and restarted."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -107,7 +107,7 @@ def produced(place: Place, topic: str, values: list[bytes], **options: Any) -> l
 
 
 def consumed(place: Place, topic: str, group: str, count: int, *, commit: bool = True) -> list[Any]:
-    """Return `count` messages that a consumer group gets from librdkafka, and commit them."""
+    """Return `count` messages that a consumer group gets through librdkafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": place.kafka,
@@ -188,7 +188,7 @@ def test_aiokafka_puts_and_gets(shared: Place) -> None:
     assert found == [b"%d" % number for number in range(300)]
 
 
-# In a process of its own, because importing kafka-python warns about deprecated functions.
+# In a separate process, because importing kafka-python warns about deprecated functions.
 KAFKA_PYTHON = """
 import sys
 import kafka
@@ -215,8 +215,8 @@ def test_kafka_python_puts_and_gets(shared: Place) -> None:
     assert done.stdout.split("\n")[:-1] == [f"{number} {number}" for number in range(100)]
 
 
-def test_two_consumers_of_a_group_get_each_message_once(shared: Place) -> None:
-    """KAF-3: one of them has the partition, and the other takes over when it leaves."""
+def test_two_consumers_in_a_group_get_each_message_once(shared: Place) -> None:
+    """KAF-3: one consumer owns the partition. The other takes over when the first one leaves."""
 
     async def work() -> list[bytes]:
         def consumer() -> Any:
@@ -270,7 +270,7 @@ def test_admin_client_creates_describes_and_deletes_topics(shared: Place) -> Non
     deleted.result(PATIENCE)
 
 
-def test_killed_front_end_and_node_lose_and_double_nothing(own: Place) -> None:
+def test_killed_front_end_and_node_neither_lose_nor_duplicate_messages(own: Place) -> None:
     """KAF-2: librdkafka resends, and each message is stored once and in order."""
     producer = confluent_kafka.Producer(
         {
@@ -307,7 +307,7 @@ def test_committed_offset_survives_a_killed_front_end_and_node(own: Place) -> No
     assert [each.value() for each in rest] == values[10:]
 
 
-def test_hostile_bytes_close_the_connection_and_nothing_else(shared: Place) -> None:
+def test_hostile_bytes_close_only_their_own_connection(shared: Place) -> None:
     """KAF-1: lengths are checked before memory is allocated."""
     host, port = shared.kafka.split(":")
     for data in (
@@ -324,8 +324,8 @@ def test_hostile_bytes_close_the_connection_and_nothing_else(shared: Place) -> N
     assert produced(shared, "after", [b"fine"]) == []
 
 
-def test_front_end_refuses_an_address_that_others_can_reach() -> None:
-    """SEC-1: its clients do not log in."""
+def test_front_end_refuses_to_listen_on_a_reachable_address() -> None:
+    """SEC-1: Kafka clients do not log in."""
     words = [sys.executable, "-m", "oncecast", "kafka", "--listen", "0.0.0.0:0"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 5

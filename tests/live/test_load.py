@@ -120,14 +120,14 @@ def test_interrupted_load_deletes_its_topics(oncecast: Command, tmp_path: Path) 
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as load, trace.open() as rows:
         next(row for row in rows if '"ack"' in row)
         load.send_signal(signal.SIGINT)
-        *_, last = rows  # until the load closes it
+        *_, last = rows  # read until the load closes the trace
         assert json.loads(last)["complete"] is False
         assert load.wait(PATIENCE) == 130
     assert "load-" not in oncecast("topic", "list")[1]
 
 
 def test_node_killed_under_load_neither_loses_nor_duplicates_messages(tmp_path: Path) -> None:
-    """SVC-2, SVC-3, SVC-10: it is killed with puts in flight and restarted."""
+    """SVC-2, SVC-3, SVC-10: the node is killed with puts in flight, and restarted."""
     trace = tmp_path / "trace"
     os.mkfifo(trace)
     data = ("--data", str(tmp_path / "data"))

@@ -23,8 +23,8 @@ from tests.live.replicas import PATIENCE, replicas
 
 ATTACKER = NodeId("127.0.0.1:1")
 BEATS = (
-    Beat(Ballot(9, ATTACKER), 0, 0.0, group=666),  # from another group
-    Beat(Ballot(2**64 - 1, ATTACKER), 0, 0.0),  # with the highest ballot
+    Beat(Ballot(9, ATTACKER), 0, 0.0, group=666),  # this Beat names another group
+    Beat(Ballot(2**64 - 1, ATTACKER), 0, 0.0),  # this Beat has the highest ballot
 )
 
 
@@ -50,7 +50,7 @@ def attack(node: str, port: int) -> object:
 def secret_in(directory: Path) -> Path:
     secret = directory / "secret"
     secret.touch(0o600)
-    secret.write_text("a secret of the whole cluster\n")
+    secret.write_text("the secret of the whole cluster\n")
     return secret
 
 

@@ -89,7 +89,7 @@ def put(server: str, value: bytes) -> None:
 
 
 def read(server: str, count: int) -> dict[str, list[bytes]]:
-    """Return all messages in each topic."""
+    """Return the values in each topic, when each has at least `count`."""
     found: dict[str, list[bytes]] = {topic: [] for topic in TOPICS}
     with blocking.connect(server) as client:
         for topic, values in found.items():
@@ -132,7 +132,7 @@ def test_groups_survive_a_killed_process_which_can_return(ring: RingReplicas) ->
     victim.end(signal.SIGKILL)
     put(ring.all[1].address, b"3")
     assert read(ring.all[2].address, 4) == every([b"0", b"1", b"2", b"3"])
-    victim.start()  # its directory has the other addresses
+    victim.start()  # its directory contains the addresses of the other processes
     assert len(ring.whole()) == 3
     assert own_group(victim) == group
     assert len(read(victim.address, 4)) == len(TOPICS)

@@ -137,7 +137,8 @@ def test_node_serves_metrics_and_health_over_http(tmp_path: Path, processes: lis
 
 
 def test_health_reports_a_draining_node(tmp_path: Path, processes: list[Process]) -> None:
-    """It answers until the process ends, so load balancers can stop sending clients to it."""
+    """The node answers until its process ends, so that load balancers stop sending clients to
+    it."""
     node = Process(
         "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--drain-timeout", str(PATIENCE)
     )

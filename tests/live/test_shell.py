@@ -144,7 +144,7 @@ class Screen:
         os.write(self._master, text.encode())
 
     def see(self, pattern: str, patience: float = PATIENCE) -> str:
-        """Wait for `pattern`, without escape sequences, and remove the text up to its end."""
+        """Wait for `pattern`, without escape sequences. Return it, and drop the text to its end."""
         deadline = time.monotonic() + patience
         while (found := re.search(pattern, self.seen)) is None:
             ready, _, _ = select.select([self._master], [], [], deadline - time.monotonic())
@@ -158,7 +158,7 @@ class Screen:
         return found[0]
 
     def interrupt(self, expected: str) -> None:
-        """Press Ctrl-C until `expected` appears; the command may not have started yet."""
+        """Press Ctrl-C up to three times until `expected` appears: the command may start late."""
         for patience in (1.0, 1.0, PATIENCE):
             self.type("\x03")
             try:
@@ -227,7 +227,7 @@ def test_watched_messages_appear_above_the_line_being_typed(
     shell: Screen, oncecast: Command
 ) -> None:
     oncecast("sub", "watched")
-    shell.do("watch watched", "watching; shown messages are acknowledged")
+    shell.do("watch watched", "watching; messages are acknowledged when shown")
     shell.see("oncecast>")
     shell.type("lag wat")
     shell.see("lag wat")
@@ -246,7 +246,7 @@ def test_watch_ends_with_a_message_when_the_subscription_is_deleted(
     shell: Screen, oncecast: Command
 ) -> None:
     oncecast("sub", "let go")
-    shell.do('watch "let go"', "watching; shown messages are acknowledged")
+    shell.do('watch "let go"', "watching; messages are acknowledged when shown")
     oncecast("unsub", "let go")
     shell.see("let go: no longer watched: topic 'let go' does not exist")
     shell.see("oncecast>")  # until then the terminal may swallow Ctrl-D
@@ -311,7 +311,7 @@ def test_lost_connection_is_reported_and_restored(tmp_path: Path) -> None:
     try:
         with screen(address, tmp_path) as shell:
             shell.do("sub news", "created")
-            shell.do("watch news", "watching; shown messages are acknowledged")
+            shell.do("watch news", "watching; messages are acknowledged when shown")
             shell.see("oncecast>")
             node.end(signal.SIGKILL)
             close(node)

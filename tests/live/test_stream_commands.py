@@ -71,7 +71,7 @@ def test_stream_read_prints_values_raw_or_as_json(node: blocking.Node, capfdbina
 def test_stream_commands_report_incompatible_qualities(
     node: blocking.Node, capfdbinary: Any
 ) -> None:
-    """DDS-1: both the reader and the writer report them."""
+    """DDS-1: both the reader and the writer report the mismatch."""
     with node.stream("less").writer(), node.stream("more", EVERY).reader():
         common = ("--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, "read", "less", *common)

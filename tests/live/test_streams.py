@@ -65,7 +65,7 @@ async def two() -> AsyncIterator[tuple[Node, Node]]:
 def test_all_values_arrive_in_order() -> None:
     """DDS-2"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with two() as (one, other):
             reader = other.stream("s", EVERY).reader()
             async with one.stream("s", EVERY).writer() as writer:
@@ -81,13 +81,13 @@ def test_all_values_arrive_in_order() -> None:
             assert numbers == list(range(20_000))
             assert sample.writer == one.me
 
-    within(60.0, story())
+    within(60.0, scenario())
 
 
 def test_read_keeps_values_and_take_removes_them_with_a_history_per_key() -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         qos = QoS(reliability=Reliability.RELIABLE, history=2)
         async with two() as (one, other):
             reader, writer = other.stream("s", qos).reader(), one.stream("s", qos).writer()
@@ -104,13 +104,13 @@ def test_read_keeps_values_and_take_removes_them_with_a_history_per_key() -> Non
             assert [each.value for each in reader.take()] == [b"3", b"4", b"9"]
             assert len(reader) == 0
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_quality_mismatch_is_reported_to_writer_and_reader() -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with two() as (one, other):
             writer = one.stream("s").writer()
             reader = other.stream("s", EVERY).reader()
@@ -123,13 +123,13 @@ def test_quality_mismatch_is_reported_to_writer_and_reader() -> None:
             with pytest.raises(NotMatched, match=r"'t': waited .* other processes have opened s; "):
                 await stray.wait_for_writers(timeout=0.05)
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_matches_missed_deadlines_and_silent_writers_are_reported_as_events() -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         qos = msgspec.structs.replace(EVERY, deadline=0.1, liveliness=0.3)
         async with two() as (one, other):
             reader, writer = other.stream("s", qos).reader(), one.stream("s", qos).writer()
@@ -148,18 +148,18 @@ def test_matches_missed_deadlines_and_silent_writers_are_reported_as_events() ->
                 if isinstance(event, Unmatched):
                     break
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_write_to_a_full_cache_times_out_and_names_the_slow_reader() -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         tight = msgspec.structs.replace(EVERY, samples_max=4, blocking_max=0.1)
         async with two() as (one, other):
             reader, writer = other.stream("s", tight).reader(), one.stream("s", tight).writer()
             await writer.wait_for_readers()
-            for number in range(8):  # four at the reader, four at the writer
+            for number in range(8):  # the reader and the writer hold four values each
                 await writer.write(b"%d" % number)
             with pytest.raises(
                 CacheFull, match=f"'s': .* full .4 values.*, slow readers: {other.me};"
@@ -174,13 +174,13 @@ def test_write_to_a_full_cache_times_out_and_names_the_slow_reader() -> None:
                 found += [sample.value for sample in await reader.take_some(9)]
             assert found == [b"4", b"5", b"6", b"7", b"9"]
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
-def test_bad_input_is_rejected_with_a_remedy() -> None:
+def test_invalid_input_is_rejected_with_a_remedy() -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with join("127.0.0.1:0", **CALM) as node:
             with pytest.raises(BadQoS, match="history is 0; keep 1 to 1048576 values, or all"):
                 node.stream("s", QoS(history=0))
@@ -212,7 +212,7 @@ def test_bad_input_is_rejected_with_a_remedy() -> None:
         with pytest.raises(Stopped):
             await last.write(b"late")
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_blocking_streams_can_be_used_from_several_threads() -> None:
@@ -281,7 +281,7 @@ def test_leaving_a_read_loop_early_keeps_the_remaining_values() -> None:
 def test_persistent_values_outlive_their_writers(tmp_path: Path) -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
             async with join("127.0.0.1:0", through=cluster, **CALM) as one:
                 writer = one.stream("prices", PERSISTENT).writer()
@@ -299,13 +299,13 @@ def test_persistent_values_outlive_their_writers(tmp_path: Path) -> None:
                 with pytest.raises(oncecast.errors.OncecastError):
                     await reader.wait(10.0)
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_persistent_reader_takes_over_from_a_killed_reader(tmp_path: Path) -> None:
-    """DDS-1 SVC-9: it reads from the beginning and leaves no subscription behind."""
+    """DDS-1 SVC-9: the new reader starts at the beginning, and leaves no subscription behind."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
             async with join("127.0.0.1:0", through=cluster, **CALM) as one:
                 writer = one.stream("prices", PERSISTENT).writer()
@@ -324,7 +324,7 @@ def test_persistent_reader_takes_over_from_a_killed_reader(tmp_path: Path) -> No
                 assert len((await cluster.describe("prices")).subscriptions) == 1
             assert (await cluster.describe("prices")).subscriptions == ()
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_error_for_a_stored_persistent_value_warns_against_writing_it_again(
@@ -332,7 +332,7 @@ def test_error_for_a_stored_persistent_value_warns_against_writing_it_again(
 ) -> None:
     """DDS-1"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         few = {"samples_max": 1, "blocking_max": 0.0}
         async with (
             oncecast.embedded(tmp_path) as cluster,
@@ -348,13 +348,13 @@ def test_error_for_a_stored_persistent_value_warns_against_writing_it_again(
             assert (await cluster.describe("s")).next == number + 1
             writer.abandon()
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_processes_find_each_other_through_a_cluster(tmp_path: Path) -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
             options = {"through": cluster, "founders": 2, **CALM}
             one, other = join("127.0.0.1:0", **options), join("127.0.0.1:0", **options)
@@ -367,36 +367,37 @@ def test_processes_find_each_other_through_a_cluster(tmp_path: Path) -> None:
             for node in (one, other):
                 await node.__aexit__(None, None, None)
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_missing_founders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DDS-4"""
     monkeypatch.setattr(register, "PATIENCE", 0.1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
             with pytest.raises(NotReached, match="the group has 1 of 3 members"):
                 async with join("127.0.0.1:0", through=cluster, founders=3, **CALM):
                     pass
 
-    within(30.0, story())
+    within(30.0, scenario())
 
 
 def test_node_that_stops_waiting_for_founders_is_not_a_founder(tmp_path: Path) -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
             node = join("127.0.0.1:0", through=cluster, founders=2, **CALM)
             joining = asyncio.create_task(node.__aenter__())
             await cluster.subscribe("members/default", "a test")
             entries = register.Register(cluster, "").entries
-            while node.me not in Members(await entries()).present:  # noqa: ASYNC110  # there is no event to wait for
+            # No event reports this, so poll.
+            while node.me not in Members(await entries()).present:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await joining
             assert not Members(await entries()).present
 
-    within(30.0, story())
+    within(30.0, scenario())

@@ -71,12 +71,14 @@ def hostile_server() -> Iterator[str]:
             while True:
                 try:
                     client, _ = listener.accept()
-                except OSError:  # closed
+                except OSError:  # the server was closed
                     return
                 with client:
                     refusal = GREETINGS.encode(Refusal(HOSTILE))
                     client.sendall(PREAMBLE + frame(GREETING, refusal))
-                    while client.recv(65_536):  # until the client has read it and closed
+                    while client.recv(
+                        65_536
+                    ):  # wait until the client has read everything and closed the connection
                         pass
 
         thread = threading.Thread(target=refuse)

@@ -24,7 +24,7 @@ from oncecast.errors import InvalidArgument
 NODE = "oncecast:node"
 CLIENT = "oncecast:client:"
 DAYS = 825  # lifetime of a certificate, unless its CA expires first
-COMMON_NAME_MAX = 64  # characters, as limited by X.509
+COMMON_NAME_MAX = 64  # characters; the limit of X.509
 CLOCK_SKEW = timedelta(minutes=5)  # how far other clocks may be behind
 HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
@@ -41,7 +41,7 @@ class Authority:
     """A CA that signs certificates."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Load a CA certificate and its key from PEM. Raise InvalidArgument if they are not."""
+        """Load a CA certificate and its key from PEM. Raise InvalidArgument if they are invalid."""
         try:
             self.certificate = x509.load_pem_x509_certificate(certificate)
             self._key = serialization.load_pem_private_key(key, None)

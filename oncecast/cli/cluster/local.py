@@ -120,7 +120,7 @@ def is_other_kind(data: Path, ports: list[int], ring: bool) -> bool:
 
 
 def is_member(data: Path, port: int) -> bool:
-    """Return whether the node was ever a member, and did not just try to join."""
+    """Return whether the node has been a member, and not merely tried to join."""
     directory = data / str(port) / DATA
     noted = recall(str(directory))
     return (noted is not None and noted.me in noted.members) or (directory / RING).exists()

@@ -86,7 +86,7 @@ def sizes(arcs: Iterable[ArcView]) -> dict[str, int]:
 
 
 def span(low: str, high: str) -> int:
-    """Return the distance between two ids. From an id to itself, it is the whole ring."""
+    """Return the distance between two ids. An id is a whole ring away from itself."""
     return (int(high, 16) - int(low, 16)) % WHOLE or WHOLE
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine, Sequence
+from tempfile import TemporaryFile
 from typing import Any, Self
 
 from oncecast.cli.connecting import complain
@@ -29,7 +30,7 @@ async def run_until(
     """
     stopping = asyncio.ensure_future(stop)
     try:
-        async with Child(command, grace, **environment) as child:
+        async with Child(command, grace, environment) as child:
             ending = asyncio.ensure_future(child.wait())
             try:
                 await asyncio.wait([ending, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -44,20 +45,22 @@ class Child:
     """A child process that ends when its `async with` block ends.
 
     It receives SIGTERM first and SIGKILL after `grace` seconds. Entering the block raises CannotRun
-    if the command cannot be started.
+    if the command cannot be started. `feed` is its standard input; by default it has that of this
+    process.
     """
 
-    def __init__(self, command: Sequence[str], grace: float, **environment: str) -> None:
-        self._command, self._grace = command, grace
-        self._environment = os.environ | environment
+    def __init__(
+        self,
+        command: Sequence[str],
+        grace: float,
+        environment: dict[str, str] | None = None,
+        feed: bytes | None = None,
+    ) -> None:
+        self._command, self._grace, self._feed = command, grace, feed
+        self._environment = os.environ | (environment or {})
 
     async def __aenter__(self) -> Self:
-        # Start the process in its own session, so that signals also reach its children.
-        starting = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *self._command, env=self._environment, start_new_session=True
-            )
-        )
+        starting = asyncio.ensure_future(self._start())
         try:
             self._process = await asyncio.shield(starting)
         except OSError as error:
@@ -67,6 +70,18 @@ class Child:
             await self._end()
             raise
         return self
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        # Use a file for the standard input: a command may end without reading it.
+        with TemporaryFile() as file:
+            file.write(self._feed or b"")
+            file.seek(0)
+            return await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=None if self._feed is None else file,
+                env=self._environment,
+                start_new_session=True,  # so that signals also reach its children
+            )
 
     async def wait(self) -> int:
         """Return the exit status as a shell would report it."""

@@ -42,7 +42,7 @@ FLUSH_WITHIN = 30.0
 QUALITIES = {
     "--deadline": "maximum time between values of a key (default: no limit)",
     "--lifespan": "time after which a value expires (default: never)",
-    "--liveliness": "maximum time without a sign of life from a writer (default: no limit)",
+    "--liveliness": "maximum time without hearing from a writer (default: no limit)",
 }
 LIMITS = {
     "--samples-max": "maximum values in the cache (default: 100000)",

@@ -26,7 +26,7 @@ def id_of(value: bytes) -> tuple[str, int]:
 
 @dataclass
 class Reading:
-    """The deliveries to one subscription. Its topic is new, so offsets start at 0."""
+    """The deliveries to one subscription. The topic is new, so offsets start at 0."""
 
     next: int = 0  # the offset of the next delivery
     seen: int = 0  # all earlier offsets were delivered at least once
@@ -53,7 +53,7 @@ class Reading:
         return first
 
     def _in_order(self, message: Message) -> None:
-        """Count the message as out of order if its producer put it before the last one."""
+        """Count the message as out of order if its producer put it before the previous message."""
         producer, sequence = id_of(message.value)
         newest = self.last.get(producer, -1)
         if sequence <= newest or (producer, sequence) != (message.producer, message.sequence):

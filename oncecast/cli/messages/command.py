@@ -29,6 +29,7 @@ from oncecast.cli.connecting import (
     unicode,
 )
 from oncecast.cli.output import add_raw, as_json, print_values
+from oncecast.cli.workers.sharing import add_settings, settings_of
 from oncecast.errors import ExitStatus
 from oncecast.kernel.escaping import escaped
 
@@ -88,6 +89,8 @@ def configure(
     add_topic(sub)
     add_subscription(sub)
     add_option(sub, "--start", None, POSITIONS, "new", start)
+    add_flag(sub, "--shared", "share the subscription between workers, see `oncecast work`")
+    add_settings(sub)
     add_work(sub, run_sub, in_shell=in_shell)
 
     unsub = commands.add_parser("unsub", help="unsubscribe", description="Delete a subscription.")
@@ -186,7 +189,7 @@ async def _read() -> bytes:
     threading.Thread(target=read, daemon=True).start()
     piece = await result
     if isinstance(piece, OSError):
-        raise InvalidArgument(f"standard input: {piece.strerror}", "use a readable input")
+        raise InvalidArgument(f"standard input: {piece.strerror}", "use a readable file or pipe")
     return piece
 
 
@@ -288,7 +291,18 @@ def as_text(data: bytes) -> str | dict[str, str]:
 async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
     topic, name = arguments.topic, arguments.subscription
     # Create it without reading: a read would fence the current reader.
-    offset, new = await client.create_subscription(topic, name, start=arguments.start)
+    shared = settings_of(arguments)
+    if arguments.shared and shared is None:
+        from oncecast.client.shared import Shared
+
+        shared = Shared()
+    elif shared is not None and not arguments.shared:
+        return complain(
+            "these settings are for shared subscriptions; add --shared", ExitStatus.USAGE
+        )
+    offset, new = await client.create_subscription(
+        topic, name, start=arguments.start, shared=shared
+    )
     note = moved(arguments.start, offset) if new else ""
     fact = "created" if new else "exists already"
     show(

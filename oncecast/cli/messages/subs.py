@@ -20,6 +20,7 @@ from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
+    from oncecast.wire.frames import SubscriptionView
 
 
 def configure(
@@ -45,7 +46,9 @@ def configure(
     add_work(seek, run_seek, in_shell=in_shell)
 
     status = commands.add_parser(
-        "status", help="show a node's totals", description="Show the totals of a node."
+        "status",
+        help="show the number of topics, messages and subscriptions",
+        description="Show a node's version, and the number of topics, messages and subscriptions.",
     )
     add_work(status, run_status, in_shell=in_shell)
 
@@ -56,19 +59,46 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
     else:
         views = [await client.describe(arguments.topic)]
     found = [(view.name, each) for view in views for each in view.subscriptions]
+    rows = [(topic, each, await shared_facts(client, each)) for topic, each in found]
     if not arguments.json:
-        table(
-            ("topic", "subscription", "next", "lag", "attached"),
-            [
-                (topic, each.name, each.cursor, each.lag, "yes" if each.attached else "no")
-                for topic, each in found
-            ],
-        )
+        table_of(rows)
         return ExitStatus.OK
-    for topic, each in found:
+    for topic, each, facts in rows:
         fields = {"topic": topic, "subscription": each.name, "cursor": each.cursor}
-        show(arguments, {**fields, "lag": each.lag, "attached": each.attached}, None)
+        show(arguments, {**fields, "lag": each.lag, "attached": each.attached, **facts}, None)
     return ExitStatus.OK
+
+
+def table_of(rows: list[tuple[str, SubscriptionView, dict[str, int]]]) -> None:
+    """Print a table. It has more columns if any subscription is shared."""
+    extra = next((tuple(facts) for _, _, facts in rows if facts), ())
+    head = ("topic", "subscription", "next", "lag", "attached")
+    table(
+        (*head, *[name.replace("_", " ") for name in extra]),
+        [
+            (
+                *(topic, each.name, each.cursor, each.lag, "yes" if each.attached else "no"),
+                *[str(facts.get(name, "")) for name in extra],
+            )
+            for topic, each, facts in rows
+        ],
+    )
+
+
+async def shared_facts(client: Client, view: SubscriptionView) -> dict[str, int]:
+    """Return the counts of a shared subscription, or {} for an exclusive one."""
+    from oncecast.client.dead_letters import unhandled
+
+    shared = view.shared
+    if shared is None:
+        return {}
+    letters = shared.dead + await unhandled(client, shared.dead_letters)
+    return {
+        "workers": shared.workers,
+        "in_flight": shared.leased,
+        "retries": shared.waiting,
+        "dead_letters": letters,
+    }
 
 
 async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
@@ -76,12 +106,19 @@ async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
     view = await client.describe(topic)
     for each in view.subscriptions:
         if each.name == name:
-            show(arguments, {"topic": topic, "subscription": name, "lag": each.lag}, str(each.lag))
+            facts = await shared_facts(client, each)
+            text = "; ".join([str(each.lag), *[in_words(*fact) for fact in facts.items()]])
+            fields = {"topic": topic, "subscription": name, "lag": each.lag, **facts}
+            show(arguments, fields, text)
             return ExitStatus.OK
     return complain(
         f"topic {topic!r} has no subscription {name!r}; see `oncecast subs list`",
         ExitStatus.NOT_FOUND,
     )
+
+
+def in_words(name: str, value: int) -> str:
+    return f"{name.replace('_', ' ')} {value}"
 
 
 async def run_seek(client: Client, arguments: argparse.Namespace) -> int:

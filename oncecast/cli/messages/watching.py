@@ -69,7 +69,7 @@ class Watching:
             task = asyncio.create_task(self._follow(subscription, as_json=arguments.json))
             self.watched[key] = subscription, task
         fields = {"topic": topic, "subscription": name, "watched": True}
-        show(arguments, fields, f"{topic}: watching; shown messages are acknowledged")
+        show(arguments, fields, f"{topic}: watching; messages are acknowledged when shown")
         return ExitStatus.OK
 
     async def unwatch(self, client: Client, arguments: argparse.Namespace) -> int:

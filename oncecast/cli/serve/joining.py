@@ -1,7 +1,7 @@
 """Decide whether a joining node becomes a replica of a group or a process of a ring.
 
-A new node asks the peers in `join`. They answer only if they accept it as a node, so a node without
-the cluster secret keeps waiting. After a restart, the data directory decides.
+A new node asks the peers in `join`. A peer answers only if it accepts the new node, so a node
+without the cluster secret keeps waiting. After a restart, the data directory decides.
 """
 
 from __future__ import annotations

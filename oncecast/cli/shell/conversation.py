@@ -162,7 +162,7 @@ class Conversation:
         return self._client
 
     async def _replace_ended(self) -> None:
-        """Drop the client if it was fenced or refused itself, not only one of its subscriptions."""
+        """Drop the client if it was fenced or refused, and not only one of its subscriptions."""
         client = self._client
         if client is None:
             return

@@ -18,7 +18,7 @@ from typing import Protocol as Interface
 Complete = Callable[[str], tuple[str, list[str]]]
 
 HISTORY_MAX = 1000
-RETRY_SECONDS = 0.2  # before a retry if the prompt ended without showing a message
+RETRY_SECONDS = 0.2  # delay before showing a message again if the prompt ended first
 
 
 class Terminal(Interface):

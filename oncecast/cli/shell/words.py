@@ -117,7 +117,7 @@ class Completion:
         self._parser, self._topics, self._subscriptions = parser, topics, subscriptions
 
     def __call__(self, line: str) -> tuple[str, list[str]]:
-        """Return the word before the cursor and its completions. A single one ends with a space."""
+        """Return the word at the cursor and its completions. A sole completion ends in a space."""
         try:
             words, word = unfinished(line)
         except ValueError:

@@ -35,7 +35,7 @@ class Growing:
 
 
 def chart(times: dict[str, list[float]], marks: list[tuple[float, str]]) -> list[str]:
-    """Return the lines of a chart of messages over time, with the marks below."""
+    """Return the lines of a chart that shows messages over time, with the marks below."""
     every = [time for each in times.values() for time in each]
     if not every:
         return []

@@ -66,7 +66,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
     )
     add_flag(audit, "--killed", "accept an incomplete trace whose writer was killed")
-    add_option(audit, "--examples", "N", "number of faults of each kind to list", 5, positive)
+    add_option(audit, "--examples", "N", "number of faults to list per kind", 5, positive)
     audit.set_defaults(run=run_audit)
 
     metrics = jobs.add_parser(

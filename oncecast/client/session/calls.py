@@ -17,7 +17,7 @@ from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NEVER, NoAnswer, Outcome
 from oncecast.client.session.patience import Patience
 from oncecast.kernel.protocol import Protocol, Value
-from oncecast.wire.commands import ONCE, Attach, OpenProducer, PublishStaged, Stage
+from oncecast.wire.commands import ONCE, Attach, OpenProducer, PublishStaged, Seek, Stage
 from oncecast.wire.errors import Denied, Fenced, NotHere, Overloaded
 from oncecast.wire.frames import (
     AccessView,
@@ -99,11 +99,14 @@ class Calls:
         self._begin(id_, Call(id_, command), then, timeout)
         return id_
 
-    def publish(self, command: PublishStaged, then: Then, timeout: float = NEVER) -> None:
-        """Publish staged parts if `command.expected` is the current epoch of the source.
+    def replace_epoch(
+        self, command: PublishStaged | Seek, then: Then, timeout: float = NEVER
+    ) -> None:
+        """Execute `command` if `expected` is the current epoch of the source or subscription.
 
         If the node reports a different epoch, try again with that one. A late copy of the first
-        command then carries an old epoch and has no effect.
+        command then carries an old epoch and has no effect. The group recognizes a copy that took
+        effect before: by the number of a publish, and by the token of a seek.
         """
         deadline = self._host.now + timeout
 

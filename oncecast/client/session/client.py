@@ -1,9 +1,10 @@
 """The client side of a session with a cluster. It is pure: simulator and network both run it.
 
 The session keeps one link to the leader of each group (`routes`, `route`). The link carries calls
-(`calls`), batches of each topic (`producing`) and deliveries (`reading`). The session resends
-whatever the link or a node has lost, and drops duplicates. A durable client writes batches to its
-outbox before it sends them, and its next process continues from there.
+(`calls`), batches of each topic (`producing`), deliveries (`reading`) and the jobs of workers
+(`working`). The session resends whatever the link or a node has lost, and drops duplicates. A
+durable client writes batches to its outbox before it sends them, and its next process continues
+from there.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from oncecast.client.session.records import (
 )
 from oncecast.client.session.route import Route
 from oncecast.client.session.routes import Routes
+from oncecast.client.session.working import Works
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.wire.commands import PublishStaged
+from oncecast.wire.commands import PublishStaged, Seek
 from oncecast.wire.errors import NotSubscribed, Overloaded
 from oncecast.wire.frames import (
     AccessView,
@@ -49,6 +51,7 @@ from oncecast.wire.frames import (
     FlowEnded,
     Govern,
     GroupView,
+    Jobs,
     LeaveRing,
     Look,
     LookAccess,
@@ -59,6 +62,7 @@ from oncecast.wire.frames import (
     Scan,
     Scanned,
     View,
+    WorkEnded,
 )
 
 READ_AHEAD = 16_384  # maximum messages per subscription queued in the client
@@ -67,7 +71,7 @@ OUTBOX_BYTES = 4 * 1024 * 1024  # outbox size at which settled batches are dropp
 
 Seen = View | Scanned | GroupView | RingView | AccessView
 Question = Look | Scan | LookGroup | Govern | LookAccess | LookRing | LeaveRing
-FromNode = Answer | Delivery | FlowEnded | Elsewhere | Owned | Seen
+FromNode = Answer | Delivery | FlowEnded | Jobs | WorkEnded | Elsewhere | Owned | Seen
 
 
 class ClientSession(Protocol):
@@ -107,6 +111,7 @@ class ClientSession(Protocol):
         self._in_flight: dict[int, Outgoing] = {}  # batches by call id
         self.readers: dict[tuple[str, str], Reader] = {}
         self._readers_made = 0
+        self.works = Works(self, self.identity, self._alarm, self.calls, self.routes)
         self._read_ahead = read_ahead
         self._restored = False  # an earlier process has used this outbox
 
@@ -167,6 +172,12 @@ class ClientSession(Protocol):
                 self._read(request)
             case local.Finish():
                 self._finish(request)
+            case local.Join():
+                self.works.join(request)
+            case local.Window() | local.Handle() | local.Confirm() | local.Part():
+                gone = self.works.request(request)
+                if gone is not None and isinstance(request, local.Confirm | local.Part):
+                    self._finished(request.ticket, gone)
             case _:
                 self._for_reader(request)
 
@@ -216,7 +227,7 @@ class ClientSession(Protocol):
         else:
             route = self.routes.whose(sender)
             if route is None:
-                return  # from a node that the session has left
+                return  # the session has left this node
         if route.astray and not isinstance(message, Elsewhere | GroupView | RingView):
             route.found()
         # Check the most frequent types first: isinstance is slow for structs when it fails.
@@ -234,6 +245,8 @@ class ClientSession(Protocol):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
                 reader.flow_ended(message, route)
+        elif isinstance(message, Jobs | WorkEnded):
+            self.works.receive(message, route)
         elif isinstance(message, View | Scanned | RingView | AccessView):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
@@ -272,7 +285,7 @@ class ClientSession(Protocol):
         for flow in self.flows.values():
             if about(flow.topic):
                 flow.link_lost()
-        for reader in self.readers.values():
+        for reader in (*self.readers.values(), *self.works):
             if about(reader.topic):
                 reader.link_lost()
 
@@ -284,14 +297,15 @@ class ClientSession(Protocol):
     def topics_in_use(self) -> set[str]:
         """Return the topics of all calls, unsettled batches and readers."""
         put = [flow.topic for flow in self.flows.values() if flow.unsettled]
-        return {*put, *self.calls.topics(), *[topic for topic, _ in self.readers]}
+        read = [reader.topic for reader in (*self.readers.values(), *self.works)]
+        return {*put, *self.calls.topics(), *read}
 
     def _tick(self) -> None:
         self._alarm.rang()
         self.calls.tick(self.now)
         for flow in self.flows.values():
             flow.tick(self.now)
-        for reader in list(self.readers.values()):
+        for reader in (*self.readers.values(), *self.works):
             reader.tick(self.now)
         owing = self.owing()
         for route in self.routes:
@@ -306,9 +320,9 @@ class ClientSession(Protocol):
         def then(outcome: local.Outcome) -> None:
             self._finished(ticket, outcome)
 
-        if isinstance(command, PublishStaged):
+        if isinstance(command, PublishStaged | Seek):
             first = msgspec.structs.replace(command, expected=0)
-            self.calls.publish(first, then, request.timeout)
+            self.calls.replace_epoch(first, then, request.timeout)
         else:
             self.calls.do(command, then, request.timeout)
 
@@ -376,7 +390,7 @@ class ClientSession(Protocol):
 
     @property
     def busy(self) -> Overloaded | None:
-        """Return the refusal from a node that is too busy to store puts, or None."""
+        """Return the refusal from a node that is too busy to store puts, or None if no node is."""
         return next((flow.busy for flow in self.flows.values() if flow.busy is not None), None)
 
     @property

@@ -5,7 +5,9 @@ subscription identify a reader.
 
     library → session    Do, Show, ShowAccess, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
-    session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended
+                         Join, Window, Handle, Confirm, Part
+    session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended ·
+                         Given, Expired, Lost
 """
 
 from __future__ import annotations
@@ -246,6 +248,79 @@ class Ended(Value):
     why: AnyRefusal
 
 
+# Working on a shared subscription. A lease is a token and an offset.
+
+
+class Join(Value):
+    """Start working: hold up to `window` messages of a shared subscription at a time."""
+
+    topic: str
+    subscription: str
+    window: int
+
+
+class Window(Value):
+    """Change the number of messages to hold. With 0, no more messages arrive."""
+
+    topic: str
+    subscription: str
+    window: int
+
+
+class Handle(Value):
+    """Settle messages. The delay of a release is in microseconds, or BY_BACKOFF."""
+
+    topic: str
+    subscription: str
+    accept: tuple[tuple[int, int], ...] = ()
+    release: tuple[tuple[int, int, int, str], ...] = ()  # with a delay and a reason
+    reject: tuple[tuple[int, int, str], ...] = ()  # with a reason
+    unused: tuple[tuple[int, int], ...] = ()
+
+
+class Confirm(Value):
+    """Finished with Settled follows once the node has stored all earlier settlements."""
+
+    ticket: int
+    topic: str
+    subscription: str
+
+
+class Part(Value):
+    """Store all settlements, then leave. The node releases all other messages of this worker."""
+
+    ticket: int
+    topic: str
+    subscription: str
+    timeout: float = NEVER
+
+
+class Given(Value):
+    """Messages that this worker holds. `deliveries` counts the deliveries of each."""
+
+    topic: str
+    subscription: str
+    token: int
+    messages: list[Message]
+    deliveries: list[int]
+
+
+class Expired(Value):
+    """By the clock of the client, these leases have ended. The node may still know them."""
+
+    topic: str
+    subscription: str
+    leases: tuple[tuple[int, int], ...]
+
+
+class Lost(Value):
+    """The node has refused to settle or renew these leases, because they have ended."""
+
+    topic: str
+    subscription: str
+    leases: tuple[tuple[int, int], ...]
+
+
 # The end.
 
 
@@ -262,4 +337,5 @@ class AllDone(Value):
 
 
 Call = Do | Show | ShowAccess | Survey | Group | Ring
-Request = Call | Produce | Read | Want | Settle | Again | Move | Leave | Finish
+OfWorker = Window | Handle | Confirm | Part
+Request = Call | Produce | Read | Want | Settle | Again | Move | Leave | Join | OfWorker | Finish

@@ -325,7 +325,7 @@ class Reader:
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
         if isinstance(outcome, NoAnswer):  # a repeated copy was denied
             outcome = errors.Denied()
-        if acks is not self._acks or self.ended:  # from before a seek, or after the end
+        if acks is not self._acks or self.ended:  # requested before a seek or the end
             if isinstance(outcome, errors.Refusal):
                 acks.void(outcome)
             return

@@ -86,7 +86,10 @@ class Routes:
         return self.entry if bound is None else bound.route
 
     def whose(self, node: NodeId) -> Route | None:
-        """Return the route that a node belongs to, even if it uses another node now, or None."""
+        """Return the route whose nodes include `node`, or None if no route does.
+
+        The route may currently use another of its nodes. Outside a ring, return the entry route.
+        """
         if not self.entry.of_ring:
             return self.entry
         return next((route for route in self if node in route.nodes), None)

@@ -72,7 +72,7 @@ class Lone:
         self.wakes: list[Wake] = []
 
     def measure(self, moved: Callable[[NodeId], int]) -> None:
-        """Report to the session the number of bytes sent over the link to a node."""
+        """Let the session call `moved` for the number of bytes that crossed the link to a node."""
         self.session.routes._moved = moved
 
     def start(self, *records: Value) -> Lone:

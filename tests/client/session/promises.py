@@ -38,7 +38,7 @@ class ExactlyOnce(Checker):
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.promised: dict[str, dict[int, None]] = {}  # acked sequences, by producer
+        self.promised: dict[str, dict[int, None]] = {}  # producer -> acknowledged sequences
         self.read: dict[str, list[bytes]] = {}
         self.log: list[bytes] = []  # messages of the reader that is furthest ahead
 
@@ -98,7 +98,7 @@ class ExactlyOnce(Checker):
 
 
 class Upheaval(Checker):
-    """Counts snapshots and other log events. A run without any of them fails."""
+    """Counts snapshots and carried decisions, and notes whether the log was cut."""
 
     def __init__(self) -> None:
         self.counts = {"snapshots": 0, "carried": 0, "cut": 0}
@@ -121,9 +121,10 @@ def build_node(me: NodeId, rng: Random) -> Stack:
 
 
 def visit(sim: Simulation) -> Upheaval:
-    """Run publishers and readers at a node through a storm and a calm period.
+    """Run publishers and readers against one node through a storm and a calm period.
 
-    One topic is busy. A small topic is read only at the end, so it pins the log.
+    `busy` gets most of the messages. The reader of `small` starts after the storm, so that topic
+    pins the log until then.
     """
     upheaval = Upheaval()
     checkers = [ExactlyOnce("busy"), ExactlyOnce("small")]

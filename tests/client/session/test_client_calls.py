@@ -1,4 +1,4 @@
-"""Test the exact effects of calls and of the inbox."""
+"""Test the exact effects of calls and the inbox."""
 
 from __future__ import annotations
 
@@ -235,3 +235,25 @@ def test_seeking_back_drops_queued_messages() -> None:
     assert (box.delivered, box.take()) == (6, None)
     assert not box.arrive(messages(8, 1))
     assert box.arrive(messages(6, 1))
+
+
+SEEK = do.Seek("t", "s", do.FromOffset(2), 0, "token", expected=0)
+
+
+def test_seek_names_the_epoch_that_it_replaces() -> None:
+    """SVC-6: if the answer names another epoch, the client retries with it and the same token."""
+    lone = Lone().start().ask(Do(9, replace(SEEK, expected=do.ANY_EPOCH)))
+    assert lone.call.command == SEEK
+    for epoch in (5, 8):
+        lone.answer(lone.call, errors.Fenced(epoch))
+        assert (lone.events, lone.call.command) == ([], replace(SEEK, expected=epoch))
+    done = results.Sought(9, 2, already=False)
+    assert lone.answer(lone.call, done).events == [Finished(9, done)]
+
+
+def test_retried_seek_keeps_its_deadline() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Do(9, SEEK, timeout=2.0))
+    call = lone.call
+    lone.wait(1.5).answer(call, errors.Fenced(5))
+    assert lone.wait(0.6).events == [Finished(9, NoAnswer(2.0))]

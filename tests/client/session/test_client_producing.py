@@ -307,9 +307,9 @@ def test_fenced_client_keeps_its_outbox_for_the_next_process() -> None:
     assert lone.ask(Produce(2, "t", 2, B)).events == [NotStored(2, why)]
     lone.ask(Finish(9, forget=False))
     (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
-    next_life = Lone(durable=True, incarnation="next").start(taken.state)
-    next_life.answer(next_life.call, opening(10, 50, 1, mine=(40, 40)))
-    assert commands(next_life) == [put(50, 1, A, epoch=10)]
+    next_process = Lone(durable=True, incarnation="next").start(taken.state)
+    next_process.answer(next_process.call, opening(10, 50, 1, mine=(40, 40)))
+    assert commands(next_process) == [put(50, 1, A, epoch=10)]
 
 
 def opens(lone: Lone) -> Call:
@@ -446,9 +446,9 @@ def test_busy_outbox_is_compacted_without_losing_unsettled_batches() -> None:
     assert [each.state for each in taken] == [
         ClientState("p", "inc", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
     ]
-    next_life = Lone(durable=True, incarnation="next").start(taken[0].state)
-    next_life.answer(next_life.call, opening(8, ticket - 1, 1))
-    assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
+    next_process = Lone(durable=True, incarnation="next").start(taken[0].state)
+    next_process.answer(next_process.call, opening(8, ticket - 1, 1))
+    assert commands(next_process) == [put(ticket - 1, 1, C, epoch=8)]
 
 
 def test_departing_client_closes_its_producers() -> None:

@@ -24,7 +24,7 @@ from oncecast.wire import errors, results
 from oncecast.wire.frames import Answer, Call, LookGroup, Owned, Scan, Scanned
 from tests.client.session.lone import NODE, Lone
 from tests.client.session.test_client_producing import A, B
-from tests.client.session.test_producing_exactly import next_life, putting
+from tests.client.session.test_producing_exactly import next_process, putting
 from tests.dice import HighDice
 
 OTHER = NodeId("other")
@@ -72,7 +72,7 @@ def test_producer_awaits_an_answer_while_a_put_is_in_flight() -> None:
 
 
 def test_producer_awaits_no_answer_during_backoff_after_a_failed_open() -> None:
-    lone = next_life(Queued("t", 0, 1, 0, A))
+    lone = next_process(Queued("t", 0, 1, 0, A))
     session = lone.session
     assert session.owing() == {session.entry}
     lone.answer(lone.call, errors.TooMany("topics", 1))

@@ -6,7 +6,7 @@ import pytest
 
 from oncecast.client.session.credit import UNREPORTED_BYTES_MAX, Credit
 
-WINDOW = 8 << 20  # bytes
+WINDOW = 8 << 20  # window size in bytes
 
 
 def granted(messages: int = 10) -> Credit:

@@ -30,7 +30,7 @@ COMMANDS: list[ClientCommand] = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_outcome_of_a_denied_copy_is_unknown(command: ClientCommand) -> None:
+def test_outcome_of_a_request_with_a_denied_copy_is_unknown(command: ClientCommand) -> None:
     """SVC-7 SEC-2"""
     lone = Lone().start().ask(local.Do(1, command)).wait(10.0)
     again = [each for each in lone.sent if isinstance(each, Call)]
@@ -40,13 +40,13 @@ def test_outcome_of_a_denied_copy_is_unknown(command: ClientCommand) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_request_that_was_sent_once_is_denied_for_certain(command: ClientCommand) -> None:
+def test_denied_request_that_was_sent_once_is_reported_as_denied(command: ClientCommand) -> None:
     """SEC-2"""
     lone = Lone().start().ask(local.Do(1, command))
     assert lone.answer(lone.call, Denied()).events == [local.Finished(1, Denied())]
 
 
-def test_publish_that_was_fenced_first_counts_its_own_copies() -> None:
+def test_publish_after_a_fenced_publish_counts_only_its_own_copies() -> None:
     """SVC-7: a fenced publish has no effect, so the next one starts to count again."""
     lone = Lone().start().ask(local.Do(1, do.PublishStaged("source", 1, ("part",), 0), 30.0))
     lone.wait(10.0)
@@ -54,7 +54,7 @@ def test_publish_that_was_fenced_first_counts_its_own_copies() -> None:
     assert lone.answer(lone.call, Denied()).events == [local.Finished(1, Denied())]
 
 
-def test_outcome_of_a_denied_copy_of_a_publish_names_the_whole_timeout() -> None:
+def test_unknown_publish_outcome_names_the_whole_timeout() -> None:
     lone = Lone().start().ask(local.Do(1, do.PublishStaged("source", 1, ("part",), 0), 30.0))
     lone.wait(10.0)
     lone.answer(next(each for each in lone.sent if isinstance(each, Call)), Fenced(4))
@@ -64,7 +64,7 @@ def test_outcome_of_a_denied_copy_of_a_publish_names_the_whole_timeout() -> None
     assert lone.answer(again, Denied()).events == [local.Finished(1, unknown)]
 
 
-def test_outcome_of_a_denied_copy_of_a_change_of_the_group_is_unknown() -> None:
+def test_outcome_of_a_group_change_with_a_denied_copy_is_unknown() -> None:
     """SVC-7"""
     lone = Lone().start().ask(local.Group(1, Change(NodeId("node")))).wait(10.0)
     asked = lone.sent[-1]
@@ -72,7 +72,7 @@ def test_outcome_of_a_denied_copy_of_a_change_of_the_group_is_unknown() -> None:
     assert lone.events == [local.Finished(1, UNKNOWN)]
 
 
-def test_look_is_denied_for_certain() -> None:
+def test_request_without_effect_is_reported_as_denied() -> None:
     """SEC-2: a request that changes nothing has no outcome to doubt."""
     lone = Lone().start().ask(local.Show(1, "t")).wait(10.0)
     lone.hear(denial(lone.sent[-1]))
@@ -83,7 +83,7 @@ def denial(asked: Value) -> Value:
     return Answer(asked.id, Denied())  # type: ignore[attr-defined]
 
 
-def test_put_that_was_never_sent_is_denied_for_certain() -> None:
+def test_unsent_put_is_reported_as_denied() -> None:
     """SVC-7: copies of an open store nothing."""
     lone = Lone().start().ask(local.Produce(1, "t", 1, packed(b"a"))).wait(10.0)
     again = [each for each in lone.sent if isinstance(each, Call)]
@@ -103,7 +103,7 @@ def acks(lone: Lone) -> list[Call]:
     ]
 
 
-def test_ack_that_was_sent_once_is_denied_for_certain() -> None:
+def test_denied_ack_that_was_sent_once_is_reported_as_denied() -> None:
     """SEC-2"""
     lone = reading().ask(local.Settle(7, "t", "s", 2, 2))
     (ack,) = acks(lone)
@@ -113,7 +113,7 @@ def test_ack_that_was_sent_once_is_denied_for_certain() -> None:
     ]
 
 
-def test_outcome_of_a_denied_copy_of_an_ack_is_unknown() -> None:
+def test_outcome_of_an_ack_with_a_denied_copy_is_unknown() -> None:
     """SVC-7: the reader ends because of the denial."""
     lone = reading().ask(local.Settle(7, "t", "s", 2, 2)).wait(10.0)
     assert lone.answer(acks(lone)[0], Denied()).events == [
@@ -122,7 +122,7 @@ def test_outcome_of_a_denied_copy_of_an_ack_is_unknown() -> None:
     ]
 
 
-def test_outcome_of_an_ack_in_flight_is_unknown_if_the_reading_is_denied() -> None:
+def test_outcome_of_an_ack_in_flight_is_unknown_if_its_reader_is_denied() -> None:
     """SVC-7"""
     lone = reading().ask(local.Settle(7, "t", "s", 2, 2))
     assert lone.hear(FlowEnded("t", "s", 5, Denied())).events == [
@@ -131,7 +131,7 @@ def test_outcome_of_an_ack_in_flight_is_unknown_if_the_reading_is_denied() -> No
     ]
 
 
-def test_outcome_of_an_ack_that_a_fetch_carried_is_unknown() -> None:
+def test_outcome_of_an_ack_sent_with_a_fetch_is_unknown() -> None:
     """SVC-7"""
     lone = reading().ask(local.Want("t", "s", 2, 2))
     fetched = [each for each in lone.sent if isinstance(each, Fetch)]
@@ -142,7 +142,7 @@ def test_outcome_of_an_ack_that_a_fetch_carried_is_unknown() -> None:
     assert lone.answer(acks(lone)[0], Denied()).events[0] == local.Finished(7, UNKNOWN)
 
 
-def test_leaving_reader_detaches_although_its_repeated_ack_is_denied() -> None:
+def test_leaving_reader_detaches_even_if_its_repeated_ack_is_denied() -> None:
     """SVC-5"""
     lone = reading().ask(local.Leave(9, "t", "s", 2, 2)).wait(10.0)
     lone.answer(acks(lone)[0], Denied())
@@ -158,7 +158,7 @@ def test_reader_ends_if_a_copy_of_its_first_seek_is_denied() -> None:
 
 
 def test_created_topic_is_not_reported_as_denied() -> None:
-    """SVC-7: the node has executed the first copy before the permission is withdrawn."""
+    """SVC-7: the node executed the first copy before the permission was withdrawn."""
     desk = guarded()
     desk.allow("bob", "manage", topic="new")
     lone = Lone().start().ask(local.Do(1, do.CreateTopic("new", 0)))

@@ -1,4 +1,5 @@
-"""A node without an idle limit reports no record ids. A client still notices a deleted record."""
+"""Without an idle limit, a node reports no record ids, but a client still detects a deleted
+record."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ A, B = packed(b"a"), packed(b"b")
 
 
 def talk(client: Lone, desk: Desk) -> list[Value]:
-    """Pass the calls of the client on until it has none, and return what it reports."""
+    """Forward the client's calls until none are left, and return its events."""
     reported = client.events
     while calls := [each for each in client.sent if isinstance(each, Call)]:
         for answer in desk.send(BOB, calls[0]):
@@ -39,7 +40,7 @@ def node() -> Desk:
 
 
 def client(name: str, *records: Value) -> Lone:
-    """Start a process on the state directory `name`; `records` are the content of its outbox."""
+    """Start a process with the state directory `name` and these records in its outbox."""
     lone = Lone(durable=True, incarnation=name, rng=Random(name))
     return lone.start(*records)
 
@@ -89,7 +90,7 @@ def test_message_is_not_stored_again_if_the_record_was_deleted(more: bool) -> No
     desk = node()
     outbox = stored_without_an_answer(desk)
     epoch = desk.service.machine.registry.topics["t"].producers["p"].epoch
-    desk.call(BOB, do.CloseProducer("t", "p", epoch))  # as sent by older clients
+    desk.call(BOB, do.CloseProducer("t", "p", epoch))  # older clients send this command
     if more:
         outbox.append(Queued("t", 1, 1, 0, B))
     unknown = local.NotStored(0, Forgotten("t", "p"))

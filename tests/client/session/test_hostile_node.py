@@ -13,7 +13,7 @@ from oncecast.wire.frames import Chunk
 from tests.client.session.lone import Lone, chunk
 from tests.client.session.test_client_reading import attached
 
-WINDOW = 100  # messages
+WINDOW = 100  # window size in messages
 
 
 def arrived(lone: Lone) -> int:
@@ -36,7 +36,7 @@ def test_credit_limits_messages_and_bytes() -> None:
 
 
 def test_messages_beyond_the_credit_are_dropped() -> None:
-    """SEC-3: a hostile node once filled 700 MB of memory despite a credit of 8 MiB."""
+    """SEC-3: a hostile node once used 700 MB of memory despite an 8 MiB credit."""
     lone = attached(cursor=0)
     assert arrived(lone.deliver(3, chunk(0, *[b"x"] * WINDOW))) == WINDOW
     for _ in range(3):

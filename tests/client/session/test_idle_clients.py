@@ -62,7 +62,7 @@ def away_for_long(seed: int) -> None:
     sim.run(until=sim.now + 5.0)
     world.finish()
     assert publisher.forgotten
-    assert len(subscriber.seen) > stored  # it continues with its unsent messages
+    assert len(subscriber.seen) > stored  # the publisher continues with its unsent messages
 
 
 def idle_for_long(seed: int) -> None:

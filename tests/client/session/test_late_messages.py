@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from oncecast.broker.answered import ANSWERED_MAX
 from oncecast.broker.service import Service
 from oncecast.client.session import local
 from oncecast.kernel.protocol import NodeId
 from oncecast.wire import commands as do
-from oncecast.wire.errors import NotStaged
+from oncecast.wire.errors import Fenced, NotStaged
 from oncecast.wire.frames import Answer
 from oncecast.wire.results import Appended, TopicDeleted
 from tests.broker.desk import ANN, BOB, Desk, packed, producing, put, reading
@@ -196,6 +197,80 @@ def late_unsubscribe(seed: int) -> None:
 def test_late_duplicate_of_an_unsubscribe_keeps_the_new_subscription(seed: int) -> None:
     """SVC-6 SVC-13: the leader changed between the copies."""
     late_unsubscribe(seed)
+
+
+def prepared(world: World, caller: Caller) -> None:
+    """Put messages, of which another subscription keeps all."""
+    caller.done(1, do.Subscribe("topic", "keeps", do.FromNew(), 0))
+    caller.done(2, do.Subscribe("topic", "sub", do.FromNew(), 0))
+    publisher = Publisher(world, "publisher", TOTAL, topic="topic")
+    soon(world, lambda: publisher.put == TOTAL)
+
+
+def late_seek_of_a_reader(seed: int) -> None:
+    """Lose the answer to a reader's seek. Another client seeks before the second copy arrives."""
+    world = World(seed)
+    sim, caller = world.sim, Caller(world, "caller")
+    prepared(world, caller)
+    reader = Caller(world, "reader")
+    reader.ask(local.Read("topic", "sub"))
+    sim.run(until=sim.now + 1.0)
+    fronts = sim.partition([NODE], [reader.me], one_way=True)
+    reader.ask(local.Move(9, "topic", "sub", do.FromOffset(3)))
+    soon(world, lambda: place(world)[1] == 3)
+    fronts += sim.partition([reader.me], [NODE], one_way=True)
+    sim.bounce(NODE, 0.1)  # so that it forgets the answers of the connection
+    moved = caller.done(3, seek(7))
+    sim.repair(fronts)
+    soon(world, lambda: 9 in reader.outcomes)
+    assert reader.outcomes[9].cursor == 3
+    sim.run(until=sim.now + 5.0)
+    assert place(world) == (moved.epoch, 7)
+
+
+def late_seek_of_a_caller() -> None:
+    """Deliver all copies of an answered seek after more calls than the group keeps answers of."""
+    desk = Desk()
+    reading(desk)
+    desk.call(ANN, put(producing(desk, ANN), 0, b"a", b"b", b"c"))
+    lone = Lone().start()
+    first = lone.ask(local.Do(9, seek(1))).call
+    (refused,) = desk.send(BOB, first)
+    lone.hear(refused)
+    second = lone.call
+    (done,) = desk.send(BOB, second)
+    assert isinstance(done, Answer)
+    assert lone.hear(done).events == [local.Finished(9, done.result)]
+    desk.call(ANN, seek(2))
+    for number in range(ANSWERED_MAX):
+        desk.call(ANN, do.CreateTopic("other", 0, token=f"token {number}"))
+    subscription = desk.service.machine.registry.topics["topic"].subscriptions["sub"]
+    before = subscription.epoch, subscription.cursor
+    for copy in (first, second):
+        (answer,) = desk.send(NodeId("client/earlier-bob"), copy)
+        assert answer == Answer(copy.id, Fenced(before[0]))
+    assert (subscription.epoch, subscription.cursor) == before
+
+
+def seek(offset: int) -> do.Seek:
+    return do.Seek("topic", "sub", do.FromOffset(offset), 0, f"token of {offset}")
+
+
+def place(world: World) -> tuple[int, int]:
+    machine = world.sim.protocol(NODE, Service).machine
+    subscription = machine.registry.topics["topic"].subscriptions["sub"]
+    return subscription.epoch, subscription.cursor
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reader_seek_takes_effect_once_even_if_its_answer_is_lost(seed: int) -> None:
+    """SVC-1 SVC-6: this seek takes effect before the other seek."""
+    late_seek_of_a_reader(seed)
+
+
+def test_late_copies_of_a_seek_have_no_effect_after_any_number_of_calls() -> None:
+    """SVC-6 SVC-13"""
+    late_seek_of_a_caller()
 
 
 def stage(part: str) -> do.Stage:

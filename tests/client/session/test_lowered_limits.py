@@ -1,4 +1,4 @@
-"""The batch limit is lowered while a client retries a put that is already stored."""
+"""A stored put is not reported as a failure when the batch limit is lowered before its retry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOWERED = (Limits(batch_bytes_max=500), Limits(batch_messages_max=1))
 
 
 def lowered(limits: Limits) -> None:
-    """Drop all answers, and set a lower limit on the next leader."""
+    """Lose the answers to two puts, then lower a limit. Both puts are reported as stored."""
     desk = Desk()
     reading(desk)
     lone = Lone().start().ask(local.Produce(1, "topic", 2, packed(LARGE, LARGE)))

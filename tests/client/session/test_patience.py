@@ -66,7 +66,7 @@ def test_moving_bytes_extend_the_wait_up_to_a_limit(before: int, moved: int, ove
     session.moved = counts.__getitem__
     waiting.begin()
     session.now = 100.5
-    assert not waiting.over(100.5)  # the first check
+    assert not waiting.over(100.5)  # this is the first check
     assert waiting.due == session.dues[-1] == 101.0
     session.now = 101.0
     counts[NODE] = before + moved

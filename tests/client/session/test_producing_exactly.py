@@ -31,8 +31,11 @@ def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: in
     return lone.answer(opens(lone), opening(epoch, sequence, 1))
 
 
-def next_life(*records: Value) -> Lone:
-    """Return a session that has restored these records. It opens its producer if it has batches."""
+def next_process(*records: Value) -> Lone:
+    """Return a session that has restored these records.
+
+    If the records contain batches, the session opens its producer.
+    """
     lone = Lone(durable=True, incarnation="next", rng=HighDice(1))
     return lone.start(Named("p", "directory"), *records)
 
@@ -183,7 +186,7 @@ def test_puts_to_a_moved_topic_wait_until_it_is_found() -> None:
 
 def test_failed_open_is_retried_with_backoff_if_an_outbox_is_pending() -> None:
     """SVC-7"""
-    lone = next_life(Queued("t", 0, 1, 0, A))
+    lone = next_process(Queued("t", 0, 1, 0, A))
     for pause in (0.5, 1.0, 2.0):
         assert lone.answer(lone.call, errors.TooMany("topics", 1)).outputs == []
         assert lone.wait(pause - 0.01).outputs == []
@@ -371,7 +374,7 @@ def test_sequence_numbers_are_kept_if_the_node_stored_only_batches_from_the_outb
     """SVC-2: no record needs to be written."""
     for known, stored in ((0, 0), (1, 1), (3, 2)):
         outbox = [Based("t", 3, 0, 40), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
-        lone = next_life(*outbox)
+        lone = next_process(*outbox)
         lone.answer(lone.call, opening(8, 40 + known, 3, mine=(40, 40 + known)))
         assert lone.events == [Stored(0, -1, None)] * stored
         assert lone.records == []
@@ -388,7 +391,7 @@ def test_unsent_batch_continues_the_sequence_on_the_node(
     known: int, sequence: int, records: list[Value]
 ) -> None:
     """SVC-2"""
-    lone = next_life(Based("t", 3, 0, 40), Settled("t", 2))
+    lone = next_process(Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
     lone.answer(lone.call, opening(8, known, 3, mine=(40, known)))
     assert lone.records == records
@@ -434,6 +437,14 @@ def test_unknown_outcome_is_reported_if_an_open_creates_the_record(record: int) 
     assert (lone.events, commands(lone)) == ([NotStored(1, FORGOTTEN)], [])
 
 
+def test_restarted_client_does_not_put_batches_again_under_another_record() -> None:
+    """SVC-2: the earlier record was deleted. Another process has created a new one since."""
+    lone = next_process(Based("t", 1, 0, 0, 5), Queued("t", 0, 1, 0, A))
+    lone.answer(opens(lone), errors.Fenced(7))
+    lone.answer(lone.call, opening(8, 0, 1, record=6))
+    assert (lone.events, commands(lone)) == ([NotStored(0, FORGOTTEN)], [])
+
+
 def test_first_batch_is_put_again_each_time_the_topic_is_recreated() -> None:
     """SVC-2: the topic is created again each time."""
     lone = putting()
@@ -466,11 +477,11 @@ def test_snapshot_includes_batches_from_an_unopened_producer() -> None:
 
 def test_restarted_client_continues_after_the_settled_batches() -> None:
     """SVC-2"""
-    lone = next_life(Based("t", 3, 5, 45), Settled("t", 7))
+    lone = next_process(Based("t", 3, 5, 45), Settled("t", 7))
     assert lone.ask(Produce(1, "t", 1, A)).records == [Queued("t", 7, 1, 7, A)]
     lone.answer(lone.call, opening(8, 47, 3, mine=(45, 47)))
     assert (lone.records, commands(lone)) == ([], [put(47, 1, A, epoch=8)])
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
-    lone = next_life(Based("t", 3, 0, 40), *batches, Settled("t", 1))
+    lone = next_process(Based("t", 3, 0, 40), *batches, Settled("t", 1))
     lone.answer(lone.call, opening(8, 41, 3, mine=(40, 41)))
     assert (lone.events, commands(lone)) == ([], [put(41, 2, B, epoch=8)])

@@ -224,7 +224,8 @@ def test_reader_continues_at_the_new_group_from_its_position() -> None:
     shown(lone, MOVED)
     assert (asked(lone, Fetch), lone.fetch.epoch, lone.fetch.offset) == ([C], 3, 7)
     assert arrived(lone.deliver(3, chunk(7, b"c"), sender=C)) == [7]
-    assert arrived(lone.deliver(3, chunk(5, b"a", b"b", b"c"), sender=A)) == []  # a late copy
+    # A late copy of an earlier delivery.
+    assert arrived(lone.deliver(3, chunk(5, b"a", b"b", b"c"), sender=A)) == []
     assert arrived(lone.deliver(3, chunk(8, b"d"), sender=C)) == [8]
 
 

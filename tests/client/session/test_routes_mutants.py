@@ -16,92 +16,92 @@ from oncecast.client.session.routes import Routes
 from tests.client.session import test_route as route
 from tests.client.session import test_routes as routes
 from tests.client.session import test_routes_moving as moving
-from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.mutants import Mutant, assert_detected, replaced
 
 pytestmark = pytest.mark.mutants
 
 RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
-    "owner found but not asked": (
+    "an owner is found but not asked": (
         routes.test_request_goes_to_the_group_that_owns_its_topic,
         Routes, "owned", "self._ask_again(topic, 0.0)", "pass",
     ),
-    "group not watched": (
+    "a group is not watched": (
         routes.test_request_goes_to_the_group_that_owns_its_topic,
         Routes, "_route_to", "self._host.watch(route.node)", "pass",
     ),
-    "requests about all topics resent to one group": (
+    "one group gets the requests about all topics": (
         routes.test_only_requests_about_the_topic_go_to_its_group,
         Routes, "timeout", "topic in fresh and topic not in self._fresh", "True",
     ),
-    "calls of a lost link sent to all groups": (
+    "calls from a lost link are sent to all groups": (
         routes.test_leader_change_does_not_affect_other_groups,
         ClientSession, "redial", "self.routes.bound_to(topic) is route", "True",
     ),
-    "topic bound again by every answer": (
+    "every answer binds the topic again": (
         routes.test_repeated_owner_answer_changes_nothing,
         Routes, "owned", "if bound is None:", "if True:",
     ),
-    "owners accepted from any node": (
+    "owners are accepted from any node": (
         routes.test_owners_are_accepted_only_from_the_entry,
         ClientSession, "receive", "elif route is self.entry:", "else:",
     ),
-    "answers expected from all groups": (
+    "answers are expected from all groups": (
         routes.test_only_nodes_in_a_silent_group_are_asked,
         ClientSession, "owing", "return {", "return set(self.routes) | {",
     ),
-    "unreachable group never given up": (
+    "an unreachable group is never abandoned": (
         routes.test_entry_is_asked_again_if_a_group_is_unreachable,
         Route, "gone", "self._failures > ROUNDS * len(self.nodes)", "False",
     ),
-    "wait for a leader restarted by every answer": (
+    "every answer restarts the wait for a leader": (
         route.test_busy_client_leaves_a_node_without_a_known_leader,
         Route, "_wait_here", "if not self._waiting:", "if True:",
     ),
-    "shared link dropped": (
+    "a shared link is dropped": (
         routes.test_entry_and_a_group_may_use_the_same_node,
         Routes, "left", "if node not in self.at:", "if True:",
     ),
-    "silent process kept": (
+    "the client stays with a silent process": (
         routes.test_client_moves_from_a_silent_process_to_the_next_process,
         Route, "_leave_silent", "self._move_to(self._next_node())", "pass",
     ),
-    "other processes not learned": (
+    "other processes are not learned": (
         routes.test_any_ring_process_can_be_the_entry,
         Routes, "owned", "self._meet(nodes)", "pass",
     ),
-    "unused bindings never deleted": (
+    "unused bindings are never deleted": (
         routes.test_unused_bindings_are_deleted_with_the_link_to_their_group,
         Routes, "_sweep", "bound.used = False", "pass",
     ),
-    "used bindings deleted": (
+    "bindings in use are deleted": (
         routes.test_bindings_in_use_are_kept,
         Routes, "_sweep", "{*used, *self._pending.topics_in_use()}", "set()",
     ),
-    "group without topics not left": (
+    "a group without topics is not dropped": (
         routes.test_unused_bindings_are_deleted_with_the_link_to_their_group,
         Routes, "_keep", "self._drop(route)", "pass",
     ),
-    "moved topic still bound": (
+    "a moved topic stays bound": (
         moving.test_only_requests_about_the_topic_move_with_it,
         Routes, "not_here", "self._bound.pop(topic, None)", "pass",
     ),
-    "late answer of the old group accepted": (
+    "a late answer from the old group is accepted": (
         moving.test_late_answer_from_the_old_group_has_no_effect,
         Routes, "not_here", "self.bound_to(topic) is route and", "True and",
     ),
-    "inconsistent ring asked without backoff": (
+    "an inconsistent ring is asked without backoff": (
         moving.test_lookups_in_an_inconsistent_ring_back_off,
         Routes, "_miss", "if before else 0.0", "if False else 0.0",
     ),
-    "old inconsistencies never forgotten": (
+    "old inconsistencies are never forgotten": (
         moving.test_old_inconsistency_does_not_slow_down_lookups,
         Routes, "_miss", "host.now < last + FORGIVEN_AFTER", "last",
     ),
-    "NotHere taken for an answer": (
+    "NotHere counts as an answer": (
         moving.test_lookups_in_an_inconsistent_ring_back_off,
         Calls, "answered", "if type(answer.result) is NotHere:", "if False:",
     ),
-    "put to a moved topic taken for refused": (
+    "a put to a moved topic counts as refused": (
         moving.test_puts_continue_at_the_new_group_with_the_same_numbers,
         Flow, "answered", "case NotHere():", "case NotHere() if False:",
     ),
@@ -110,7 +110,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Flow, "answered",
         "case Gap() | NotHere() if id_ < self._mark:", "case Gap() if id_ < self._mark:",
     ),
-    "reader of a moved topic ended": (
+    "a reader of a moved topic is ended": (
         moving.test_reader_continues_at_the_new_group_from_its_position,
         Reader, "flow_ended", "case errors.NotHere():", "case errors.NotHere() if False:",
     ),
@@ -128,4 +128,4 @@ MUTANTS = [mutant(rule) for rule in RULES]
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_routing_mutant_is_detected(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-13"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

@@ -11,7 +11,7 @@ from oncecast.wire.message import Message
 PATIENCE = 20.0
 
 
-class Books:
+class ResultStore:
     def __init__(self, path: Path) -> None:
         self.database = sqlite3.connect(path, isolation_level=None)
         self.database.execute("create table if not exists effects (value blob)")
@@ -44,17 +44,17 @@ class Books:
 
 
 def consume(address: str, topic: str, path: Path, count: int) -> None:
-    """Consume `count` messages. Raise Fenced if another process takes over."""
-    books = Books(path)
+    """Consume until `count` messages are stored. Raise Fenced if another process takes over."""
+    store = ResultStore(path)
     with (
         blocking.connect(address) as client,
-        client.read(topic, "books", start_at=books.next, auto_ack=False) as sub,
+        client.read(topic, "results", start_at=store.next, auto_ack=False) as sub,
     ):
-        while books.next < count:
+        while store.next < count:
             message = sub.get(PATIENCE)
-            assert message is not None, f"nothing after {books.next}"
-            books.handle(message)
-            if not books.commit(message):
+            assert message is not None, f"nothing after {store.next}"
+            store.handle(message)
+            if not store.commit(message):
                 raise errors.Fenced
             sub.ack(message)
-    books.database.close()
+    store.database.close()

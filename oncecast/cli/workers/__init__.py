@@ -1,0 +1,1 @@
+"""Commands for shared subscriptions: `oncecast work` and `oncecast dead`."""

@@ -3,9 +3,9 @@
     python -m tools.campaign build/campaign.jsonl --share 0.01 --first 0 --jobs 2
 
 The whole campaign has 20,000 seeds of paxos, 5,000 each of ring and intruders, and 10,000 each of
-service and toolkit. Each finished chunk of seeds is a line in the file. If the campaign is started
-again with the same file, it continues after the last finished chunk. Use a new file for another
-commit.
+service, workers and toolkit. Each finished chunk of seeds is a line in the file. If the campaign is
+started again with the same file, it continues after the last finished chunk. Use a new file for
+another commit.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
-CHUNK = 100  # seeds
+CHUNK = 100  # seeds per chunk
 ROW = "{:<14} {:>5} {:>8} {:>8} {:>7}"
 
 
 class Storm(NamedTuple):
     scenario: str
-    nodes: int  # 0: the default of the scenario
+    nodes: int  # 0 means the scenario's default
     seeds: int
 
 
@@ -35,6 +35,7 @@ STORMS = (
     Storm("ring", 0, 5_000),
     Storm("service", 0, 10_000),
     Storm("intruders", 0, 5_000),
+    Storm("workers", 0, 10_000),
     Storm("mutex", 0, 2_000),
     Storm("mutex-lamport", 0, 2_000),
     Storm("queue-fifo", 0, 2_000),

@@ -1,7 +1,7 @@
 """Draws messages that are well typed but extreme, as an attacker would send them.
 
-A codec accepts each of them, because each is encoded and decoded again. Some fields have values
-that the nodes under attack know, so that a message is not dropped at the first check.
+A codec accepts all of them, because each is encoded and decoded again. Some fields have values that
+the nodes under attack know, so that a message is not dropped at the first check.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncecast.kernel.protocol import Value
 INTEGERS = (0, 1, -1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1e308, -1e308, float("inf"), float("-inf"), float("nan"), 5e-324)
 LENGTHS = (0, 0, 0, 1, 1, 1, 2, 3, 100)
-LONG = 10_000  # length of a long text
+LONG = 10_000  # length of an extremely long text
 DEPTH_MAX = 6
 TRIES = 20
 

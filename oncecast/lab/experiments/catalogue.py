@@ -1,4 +1,4 @@
-"""The scenarios of the experiments by name, and a function that returns the rows of a run."""
+"""The experiments' scenarios by name, and a function that returns the rows of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def rows(run: Run) -> list[Row]:
-    """Return all rows of a run. A violation or an exception becomes a row `violation`."""
+    """Return all rows from a run. A violation or an exception becomes a row `violation`."""
     found: list[Row] = []
     try:
         SCENARIOS[run.scenario](run, lambda *row: found.append(row))

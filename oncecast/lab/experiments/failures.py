@@ -17,7 +17,7 @@ BEFORE, AFTER = 5.0, 20.0  # seconds of publishing before and after the failure
 EVERY = 0.2  # seconds between messages
 SETTLE_SECONDS = 10.0
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7)
-SIZES = {20: 5, 200: 2, 1000: 1}  # number of seeds by number of nodes
+SIZES = {20: 5, 200: 2, 1000: 1}  # number of seeds for each number of nodes
 
 
 def runs(scale: Scale) -> list[Run]:

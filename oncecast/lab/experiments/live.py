@@ -1,4 +1,4 @@
-"""Experiments with real processes, one for each node, over TCP on this machine.
+"""Experiments with real processes, one per node, over TCP on this machine.
 
 They run the same protocols as the simulated runs and write the same rows. A plan lists the actions
 of each node with their times. When all nodes are up, they get the start time.
@@ -51,7 +51,7 @@ from oncecast.storage.journal import Journal
 SCENARIO = "live"
 NODES, MESSAGES = 10, 100
 REPLICAS, SPARES = 3, 1
-SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to wait afterwards
+SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds for joining, publishing, and waiting at the end
 READY_WITHIN = 60.0  # seconds until all processes must be up
 KILL_AFTER = 2.0  # seconds of publishing before the kill
 GRACE = 10.0  # seconds that a process gets to exit on its own
@@ -249,7 +249,7 @@ class Actor(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Execute the plan from its first to its last second."""
+        """Execute the plan from start to end."""
 
 
 class Peer(Actor):

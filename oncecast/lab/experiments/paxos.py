@@ -19,7 +19,7 @@ from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.step import Step
 
 STORM, ELECTION = "storm", "election"
-STORM_SIZES = {3: 20, 5: 10}  # number of seeds by number of replicas
+STORM_SIZES = {3: 20, 5: 10}  # number of seeds for each number of replicas
 ELECTION_SIZES = {3: 15, 5: 15, 7: 15}
 CRASH_AT, ELECTION_SECONDS = 5.0, 12.0
 STORM_SECONDS = paxos.FIXED.seconds

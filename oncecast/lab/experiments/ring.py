@@ -1,6 +1,6 @@
-"""The repair of a ring after a part of it fails, and the distribution of topics (EXP-4, EXP-5).
+"""Ring repair after some nodes fail, and topic distribution (EXP-4, EXP-5).
 
-repair   how many members know their successor and have the right fingers, over time
+repair   how many members have the correct successor and fingers, over time
 place    how many topics each node owns, computed without sending messages
 """
 
@@ -19,7 +19,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.simulated import Simulation
 
 REPAIR, OWNERSHIP = "repair", "place"  # the trace directories are named "place"
-REPAIR_SIZES = {30: 5, 1000: 1}  # number of seeds by number of nodes
+REPAIR_SIZES = {30: 5, 1000: 1}  # number of seeds for each number of nodes
 REPAIR_SHARES = (0.1, 0.3, 0.5, 0.7)
 REPAIR_SECONDS = 40.0
 LOOK_EVERY = 0.5
@@ -46,7 +46,7 @@ def repair_runs(scale: Scale) -> list[Run]:
 
 
 def repair(run: Run, note: Note) -> None:
-    """Write rows `successors` and `fingers`, with the correct fraction among the survivors."""
+    """Write rows `successors` and `fingers`, with the fraction that is correct among survivors."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     steady, sim = Steady.of(names), Simulation(run.seed)
     for name in names:
@@ -70,7 +70,7 @@ def knows_successor(member: MemberStatus, alive: Steady) -> bool:
 
 
 def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
-    """Return a list of booleans: does each finger beyond the successor point to the right node?"""
+    """Return a list that tells which fingers beyond the successor point to the correct node."""
     me, found = member.position.id, []
     head = alive.owner(finger_start(me, 0)).id
     for index in range(BITS - 1, -1, -1):
@@ -86,7 +86,7 @@ def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
 
 def ownership_runs(scale: Scale) -> list[Run]:
     sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
-    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many topics per node as with ten nodes
+    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # the topics per node are as with ten nodes
     return [
         Run(OWNERSHIP, system, nodes, topics, positions, seed=seed)
         for nodes, topics in sizes

@@ -1,4 +1,4 @@
-"""The parts of an experiment: runs of a scenario, and the rows of their traces.
+"""The parts of an experiment: scenario runs, and the rows of their traces.
 
 A scenario plays one run in the simulator and writes events as rows. The function that writes a row
 documents it. The data pipeline turns the rows into tables and figures.
@@ -21,7 +21,7 @@ class Run(msgspec.Struct, frozen=True):
     scenario: str
     system: str
     nodes: int
-    messages: int = 0  # messages published by all nodes together
+    messages: int = 0  # total number of messages that the nodes publish
     positions: int = 1  # positions per node on the ring
     share: float = 0.0  # fraction of nodes that fail at the same time
     seed: int = 1

@@ -28,8 +28,8 @@ from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.simulator.simulated import Simulation
 
-TOPICS = 30  # as in the original study
-SUBSCRIBED = 10  # topics per node
+TOPICS = 30  # the same number as in the original study
+SUBSCRIBED = 10  # number of topics to which each node subscribes
 SETTLE_SECONDS = 10.0
 SHUFFLE_EVERY = 10.0
 
@@ -62,7 +62,7 @@ class Tally:
             kind.receive(protocol, sender, message)
 
         def observe(protocol: Any, event: Value) -> None:
-            """Count messages that Chord routes to a root in the layer above as well."""
+            """Count messages that Chord routes to a root, in the layer above as well."""
             if isinstance(event, Routed):
                 self.counts(event.sender, protocol, event)
             kind.observe(protocol, event)
@@ -87,7 +87,7 @@ class System(ABC):
     def __init__(self, deliver: Deliver) -> None:
         self.deliver, self.tally = deliver, Tally()
         self.subscribers: dict[str, dict[NodeId, None]] = {}
-        self.topics: dict[bytes, str] = {}  # by payload
+        self.topics: dict[bytes, str] = {}  # payload -> topic
 
     def subscribe_all(self) -> None:
         """Subscribe each node to some topics at random times, and wait until the system settles."""

@@ -1,6 +1,6 @@
 """Compare our results with the Chord paper: Stoica et al., IEEE/ACM ToN 11(1), 2003.
 
-The real protocol runs in the simulator, message by message, with the delays of the paper.
+The real protocol runs in the simulator, message by message, with the paper's delays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oncecast.simulator.simulated import Simulation
 
 NEVER = 1e9  # stabilization interval in seconds, for experiments without stabilization
 LOOKUPS = 10_000
-LOOKUPS_PER_RING = 500  # used if results vary widely between rings
+LOOKUPS_PER_RING = 500  # used if the results differ widely between rings
 RINGS_MAX = 50
 EVERY = 0.01  # seconds between lookups
 
@@ -39,12 +39,13 @@ RATES = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40)
 TIMEOUTS_CHURN = (0.05, 0.11, 0.16, 0.23, 0.30, 0.34, 0.42, 0.46)
 FAILURES_CHURN = (0, 0, 2, 5, 6, 8, 16, 15)
 
-SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # initial members, joins, deaths
+SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # (initial members, joins, deaths)
 STATES_MAX = 1_000_000
 SCHEDULES = 1000
 
 KEYS = 500_000
-LOAD_SEEDS = 20  # the maximum varies by 1/7 between single runs, and by 1/30 between means of 20
+# The maximum varies by 1/7 between single runs, but only by 1/30 between means of 20 runs.
+LOAD_SEEDS = 20
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
@@ -138,7 +139,7 @@ def path_lengths(experiment: Experiment) -> Table:
         if nodes > most:
             break
         experiment.say(f"paths, {nodes} nodes")
-        rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # small rings differ widely
+        rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # results from small rings vary widely
         hops, right = paths(nodes, rings, experiment.seed)
         leaving = fmean(each for each in hops if each)
         holds = holds and within(leaving, bits / 2, 0.05)

@@ -23,7 +23,7 @@ CONTACTS = 3
 
 
 class Churn:
-    """A ring without links. As in the paper, only a timeout shows that a node has left."""
+    """A ring without links. As in the paper, only a timeout reveals that a node has left."""
 
     def __init__(self, seed: int, nodes: int, rate: float) -> None:
         self.rate = rate

@@ -1,8 +1,8 @@
 """Search every state of a small ring, with the rules of Chord as steps.
 
-The steps run the real protocol. The receiver answers a question immediately, but the answer may be
-in flight for any time, and so may a Notify. Fingers and lookups are omitted, because they change no
-list. A joining node has already found the member before it.
+The steps run the real protocol. The receiver answers a question immediately, but the answer can
+stay in flight for any length of time, as can a Notify. Fingers and lookups are omitted, because
+they change no list. A joining node has already found the member before it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Asked(NamedTuple):
     """A question in flight with its answer. The answer is None if the receiver is dead."""
 
     position: Position
-    head: Position | None  # the current head, if stabilizing
-    new: Position | None  # if rectifying, the next predecessor in case the old one is dead
+    head: Position | None  # while stabilizing, the current head
+    new: Position | None  # if rectifying, the predecessor to adopt in case the old one is dead
     report: Report | None
 
 
@@ -152,7 +152,7 @@ class Search:
         member = Member(position, self.successors_max)
         chord = Chord(position.node, DICE, members=(member,), links=False)
         member.joined = not isinstance(state.asked, Joining)
-        member.settled = True  # this only affects when it stabilizes next
+        member.settled = True  # this only affects when the member stabilizes next
         member.successors, member.predecessor = state.successors, state.predecessor
         member.notified = state.notified
         if isinstance(state.asked, Asked):

@@ -1,8 +1,8 @@
 """Show why a Chord path is slightly shorter than 1/2 log2 N, by varying the spacing of ids.
 
 No messages are sent: a walk follows the tables of the members. If ids are evenly spaced, a walk
-takes 1/2 log2 N hops. If each id is moved a little, half of the fingers point one node further.
-Then the walk is shorter by the same amount for any number of nodes.
+takes 1/2 log2 N hops. If each id is moved a little, half of the fingers point one node further. The
+walk is then shorter by the same amount for any number of nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 
 WALKS = 40_000
 RINGS_MAX = 50
-EXACT = 0.05  # the error of this many walks, in hops
+EXACT = 0.05  # the error after this many walks, in hops
 
 Ids = Callable[[int, Random], list[int]]
 

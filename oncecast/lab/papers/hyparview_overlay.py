@@ -16,7 +16,7 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.overlay.hyparview import HyParView
 from oncecast.simulator.simulated import Simulation
 
-JOIN_EVERY = 0.5  # seconds; the walks of a newcomer end before the next node joins
+JOIN_EVERY = 0.5  # seconds; a newcomer's walks end before the next node joins
 
 Layers = Callable[[NodeId, Random], list[Protocol]]
 World = TypeVar("World")
@@ -42,7 +42,7 @@ class Overlay:
         self.say = say
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.cycle = float(max(nodes, 10))
-        self.changes = 0  # number of changes of active views
+        self.changes = 0  # number of changes to active views
         self.events: Callable[[NodeId, Value], None] = lambda node, event: None
         self.sim = Simulation(seed, listener=self._hear)
         self.options = {"shuffle_every": self.cycle, "trade_chance": 0.0, **options}
@@ -85,7 +85,7 @@ class Overlay:
         self.crash(victims)
 
     def crash(self, victims: list[NodeId]) -> None:
-        # The simulator scans the next events once for each node that leaves the fast path. With
+        # The simulator scans the upcoming events once for each node that leaves the fast path. With
         # `observed` set, all victims leave the fast path together.
         self.sim.observed = True
         self.sim.look(*(self.sim.nodes[name] for name in victims))
@@ -100,7 +100,7 @@ class Overlay:
         return self.sim.protocol(node, HyParView)
 
     def links(self) -> list[list[int]]:
-        """Return the indexes of the neighbours of each live node, for symmetric links only."""
+        """Return the indexes of each live node's neighbours, for symmetric links only."""
         alive = self.alive()
         number = {name: index for index, name in enumerate(alive)}
         return [
@@ -116,7 +116,8 @@ class Overlay:
 def apart(world: World, measure: Callable[[World, float], Result], figure: float) -> Result:
     """Run `measure` on a copy of `world` in a forked process, where the copy is free."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # raised in tests with threads
+        # pytest raises it for a fork in a process with threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
         with ProcessPoolExecutor(
             1, get_context("fork"), initializer=_inherit, initargs=(world,)
         ) as pool:

@@ -1,4 +1,4 @@
-"""The experiments in the Plumtree paper: cost of a broadcast, and the effect of failures and loss.
+"""The experiments in the Plumtree paper: the cost of broadcasts, and the effects of faults.
 
 Leitao, Pereira and Rodrigues, SRDS 2007, with 10,000 nodes over HyParView. RMR, the relative
 message redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes. It is 0 for a tree and 3
@@ -22,7 +22,7 @@ from oncecast.overlay.recovery import Recovery
 
 NODES = 10_000
 CYCLES = 5
-WARM_UP = 10  # number of messages until the tree has settled
+WARM_UP = 10  # messages to send before the tree has settled
 MESSAGES = 5
 GRAFT_AFTER = 2.0  # seconds; a tree of 10,000 nodes is deep and needs time to deliver
 SETTLED = 10.0  # maximum seconds that a broadcast takes, including grafts
@@ -64,7 +64,7 @@ class Cost(NamedTuple):
 
     payloads: int
     control: int
-    reliability: float  # fraction of the live nodes that received it
+    reliability: float  # fraction of the live nodes that received the message
     rmr: float
 
 

@@ -34,9 +34,9 @@ class Shape(NamedTuple):
 
     tables_mean: float  # mean number of topics for which a node has children
     tables_most: int
-    children_most: int  # maximum children of a node in one tree
-    copies: float  # copies per message, averaged over all topics
-    root_copies: float  # copies per message that the root sends, on average
+    children_most: int  # maximum number of children that a node has in one tree
+    copies: float  # mean number of copies per message, over all topics
+    root_copies: float  # mean number of copies that the root sends per message
     depth_most: int
 
 
@@ -56,7 +56,7 @@ def shape(forest: Forest) -> Shape:
 
 
 def depth(forest: Forest, topic: str) -> int:
-    """Return the depth of the tree of `topic`."""
+    """Return the depth of the tree for `topic`."""
     level = [node for node in forest.names if (tree := forest.trees(node).get(topic)) and tree.root]
     below = -1
     while level:
@@ -66,7 +66,7 @@ def depth(forest: Forest, topic: str) -> int:
 
 
 class Counted:
-    """A forest that records lookups. It runs on the fast path of the simulator."""
+    """A forest that records lookups. It runs on the simulator's fast path."""
 
     def __init__(self, seed: int, nodes: int, topics: int) -> None:
         self.found: list[RootFound] = []
@@ -81,7 +81,7 @@ class Counted:
 
 
 def trees(experiment: Experiment) -> Table:
-    """Check trees of the paper's sizes: each member gets each message, even after deaths."""
+    """Check trees of the paper's sizes: each member gets each message, even after nodes die."""
     nodes = experiment.nodes or NODES
     experiment.say(f"{nodes} nodes join")
     counted = Counted(experiment.seed, nodes, min(TOPICS_MAX, max(1, nodes // 4)))

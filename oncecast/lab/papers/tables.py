@@ -12,14 +12,14 @@ Say = Callable[[str], None]  # reports progress to the user
 
 
 class Must(msgspec.Struct, frozen=True):
-    """A check on the figures of a table, and its outcome."""
+    """A check on a table's figures, and its outcome."""
 
     text: str
     holds: bool
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Simulated figures next to the figures of the paper."""
+    """Simulated figures next to the paper's figures."""
 
     title: str
     columns: tuple[str, ...]
@@ -33,7 +33,7 @@ def within(ours: float, paper: float, share: float) -> bool:
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """Options of a reproduction. If `nodes` is None, use as many nodes as the paper."""
+    """Options for a reproduction. If `nodes` is None, use as many nodes as the paper."""
 
     nodes: int | None = None
     seed: int = 1

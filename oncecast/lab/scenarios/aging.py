@@ -1,4 +1,4 @@
-"""A topic that keeps messages for a maximum age, while the wall clocks of some nodes are wrong.
+"""A topic that keeps messages up to a maximum age, while some nodes' wall clocks are wrong.
 
 No message is removed more than one clock step before it reaches the age limit. At the end, every
 message is removed (SVC-9).
@@ -16,9 +16,9 @@ from oncecast.wire import batch
 from oncecast.wire import commands as do
 from oncecast.wire.retention import Policy
 
-CREATE, LOOK = -1, -2  # tickets
+CREATE, LOOK = -1, -2  # tickets of requests that are not puts
 LOOK_EVERY = 0.2
-AHEAD = 20  # maximum puts in flight; a slow group must store them before the run ends
+AHEAD = 20  # maximum puts in flight; even a slow group must store them before the run ends
 FASTEST = 1.25  # the fastest clock rate in a storm; nodes measure ages by their own clocks
 
 
@@ -29,8 +29,8 @@ class Ager(Client):
 
     def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], habits: Habits) -> None:
         self.stopped = self.empty = False
-        self._asked: dict[int, float] = {}  # put time by ticket
-        self._put: dict[int, float] = {}  # the earliest put time by offset
+        self._asked: dict[int, float] = {}  # ticket -> time of the put
+        self._put: dict[int, float] = {}  # offset -> earliest time of the put
         self._first = 0
         super().__init__(sim, name, nodes, crashes=False, habits=habits)
 

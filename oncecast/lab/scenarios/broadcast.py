@@ -23,7 +23,7 @@ from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.step import Step
 
 STORM_SECONDS = 10.0  # mean duration of a storm
-PATIENCE = 120.0  # seconds after the storm until each node must have each message
+PATIENCE = 120.0  # seconds after the storm within which each node must get each message
 DELAY_MAX = 0.5  # maximum delay of a message after the storm
 MESSAGES = 60
 
@@ -69,7 +69,7 @@ class Once(Checker):
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
-        # For each payload, the publisher and the number of its starts so far.
+        # For each payload, the publisher and how often it had started.
         self.published: dict[bytes, tuple[NodeId, int]] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
@@ -97,10 +97,10 @@ class Once(Checker):
             raise Violation(left)
 
     def left(self, sim: Simulation) -> str:
-        """Return which message a node lacks, or an empty string.
+        """Describe a message that some node lacks, or return an empty string.
 
-        Each node must hold all messages that a node has delivered and still has. It must also hold
-        all messages of publishers that have not restarted since they published.
+        Each node must hold all messages that any node has delivered and still has. It must also
+        hold all messages from publishers that have not restarted since they published.
         """
         delivered = {id: None for mine in self.delivered.values() for id in mine}
         for node in sim.nodes:
@@ -111,7 +111,7 @@ class Once(Checker):
             payloads = dict.fromkeys(held.values())
             for payload, (origin, starts) in self.published.items():
                 if payload not in payloads and sim.nodes[origin].starts == starts:
-                    return f"{node} never got {payload!r} of {origin}"
+                    return f"{node} never got {payload!r} from {origin}"
             if len(payloads) != len(held):
                 return f"{node} holds one message under two ids"
         return ""

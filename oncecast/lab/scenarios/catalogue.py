@@ -18,6 +18,7 @@ from oncecast.lab.scenarios.scenario import Scenario
 from oncecast.lab.scenarios.scribe import SCRIBE
 from oncecast.lab.scenarios.service import SERVICE
 from oncecast.lab.scenarios.shuffle import SHUFFLE
+from oncecast.lab.scenarios.workers import WORKERS
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
@@ -41,5 +42,6 @@ SCENARIOS: dict[str, Scenario] = {
         SCRIBE,
         SERVICE,
         SHUFFLE,
+        WORKERS,
     )
 }

@@ -1,7 +1,7 @@
 """A ring under churn: nodes join and die at any moment, and Chord's invariant holds.
 
-A node may die if the invariant holds without it: each member has a live successor, and more members
-than the length of a list are never skipped. Meanwhile, lookups continue.
+A node may die if the invariant holds without it: each member has a live successor, and the members
+that no list skips outnumber the entries of a list. Meanwhile, lookups continue.
 """
 
 from __future__ import annotations
@@ -97,13 +97,14 @@ class InvariantHolds(Checker):
 class Owners(Checker):
     """Checks that each lookup is answered. `astray` lists the answers that name a wrong owner.
 
-    An answer is right if the node owned the key at some time since the question. A new member owns
-    its keys once its successor knows it. If neighbours die right after they have met, a wrong
-    answer is unavoidable. Without churn, all answers must be right.
+    An answer is correct if the node owned the key at any time since the question. A new member owns
+    its keys once its successor knows it. If neighbours die right after they meet, a wrong answer is
+    unavoidable. Without churn, all answers must be correct.
     """
 
     def __init__(self) -> None:
-        self.asked: dict[tuple[NodeId, Key], dict[NodeId, None]] = {}  # owners since the question
+        # Every owner of the key since the lookup began.
+        self.asked: dict[tuple[NodeId, Key], dict[NodeId, None]] = {}
         self.answered: list[RootFound] = []
         self.astray: list[str] = []
 
@@ -148,7 +149,7 @@ class Owners(Checker):
 
 
 def ring_builder(steady: Steady, contacts: list[NodeId]) -> Build:
-    """Return a builder. Nodes of `steady` start on the ring; others join through `contacts`."""
+    """Return a builder. Nodes in `steady` start on the ring; others join through `contacts`."""
     there = {position.node: None for position in steady.positions}
 
     def build(me: NodeId, rng: Random) -> Stack:
@@ -183,7 +184,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 class Churn:
-    """Random joins and deaths that Chord's invariant allows."""
+    """Random joins and deaths that Chord's invariant permits."""
 
     def __init__(self, sim: Simulation, first: list[NodeId], nodes_max: int) -> None:
         self.sim, self.nodes_max = sim, nodes_max
@@ -192,7 +193,8 @@ class Churn:
         steady = Steady.of(first)
         for node in first:
             sim.add(node, ring_builder(steady, []))
-        sim.check(InvariantHolds(SUCCESSORS), self.owners)  # after all nodes were added
+        # The checks begin after all nodes were added.
+        sim.check(InvariantHolds(SUCCESSORS), self.owners)
 
     def strike(self) -> None:
         alive = self.sim.alive()

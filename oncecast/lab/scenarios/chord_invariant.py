@@ -1,8 +1,8 @@
 """Check the invariant of Zave's corrected Chord.
 
 A ring is a list of views: each member with its successors in order. Two conditions keep a ring
-connected and ordered. Each member has a live successor, and enough members are never skipped by a
-list. The rules repair everything else. See "Reasoning about Identifier Spaces: How to Make Chord
+connected and ordered. Each member has a live successor, and there are enough members that no list
+skips. The rules repair everything else. See "Reasoning about Identifier Spaces: How to Make Chord
 Correct".
 """
 
@@ -72,7 +72,7 @@ def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] =
 
 
 def out_of_shape(views: Iterable[View], successors_max: int) -> str:
-    """Describe a list that differs from the members that follow, or return an empty string."""
+    """Describe a list that differs from the members that actually follow, or return ""."""
     views = sorted(views, key=lambda view: view.member.id)
     positions = [view.member for view in views]
     for index, view in enumerate(views):

@@ -1,7 +1,7 @@
-"""A ring in its final shape, for scenarios in which thousands of joins would take too long.
+"""A ring in its final shape, for scenarios where thousands of joins would take too long.
 
-Its members have the successors, predecessors and fingers that a ring reaches when no node joins or
-fails any more.
+Its members have the successors, predecessors and fingers that a ring reaches once nodes stop
+joining and failing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oncecast.dht.identifiers import BITS, Key, Position, finger_start, position
 from oncecast.dht.member import Member
 from oncecast.kernel.protocol import NodeId
 
-SUCCESSORS_MAX = 8  # the default of Chord
+SUCCESSORS_MAX = 8  # Chord's default
 
 
 class Steady:
@@ -34,7 +34,7 @@ class Steady:
     def members(
         self, node: NodeId, successors_max: int = SUCCESSORS_MAX, *, positions_count: int = 1
     ) -> list[Member]:
-        """Return the members of one node, for the option `members` of its Chord."""
+        """Return one node's members, for the option `members` of its Chord."""
         ids = position_ids(node, positions_count)
         return [self.member(Position(id, node), successors_max) for id in ids]
 

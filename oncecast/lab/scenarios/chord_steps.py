@@ -1,7 +1,7 @@
 """A ring without a clock or a network: any message may arrive next, and any node may die.
 
-So every order of steps can occur, however unlikely. A call fails only if its receiver is dead, as
-Chord assumes.
+Every order of steps can therefore occur, however unlikely. A call fails only if its receiver is
+dead, as Chord assumes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oncecast.simulator.simulated import Simulation
 SUCCESSORS = 2
 STEPS = 250
 SETTLE_MAX = 5000  # maximum steps in one round
-ROUNDS_MAX = 40  # rounds of stabilization until all lists must be complete
+ROUNDS_MAX = 40  # rounds of stabilization within which all lists must become complete
 
 
 class Ring:

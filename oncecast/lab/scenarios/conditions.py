@@ -1,4 +1,4 @@
-"""The conditions that a seed draws for a run: nodes, length, delays, losses, clocks, options.
+"""The conditions that a seed draws for a run: nodes, length, delays, losses, clocks and options.
 
 A storm with fixed options misses bugs that only other options reveal. Each node gets its own
 options, and a few runs are much longer than most.
@@ -16,9 +16,10 @@ from oncecast.simulator.latency import Exponential, Latency, LogNormal, Uniform
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import LAN
 
-LONG_SHARE, LONG = 0.02, 8.0  # fraction of long runs, and how much longer they are
+LONG_SHARE, LONG = 0.02, 8.0  # fraction of long runs, and the factor by which they are longer
 DRIFTS = (0.0, 0.01, 0.1, 0.25, 0.25)
-# From far below a heartbeat to above it. Most delays are short, so that decisions are frequent.
+# Delays range from far below a heartbeat to above it. Most are short, so that decisions are
+# frequent.
 DELAYS: tuple[Latency, ...] = (
     Uniform(0.0001, 0.002),
     Uniform(0.0001, 0.002),
@@ -93,7 +94,7 @@ class DrawnStorm(Storm):
         )
         self.conditions = conditions
         self.loss, self.duplication = conditions.loss, conditions.duplication
-        self.prominent: Callable[[], list[NodeId]] = list  # nodes that fail more often
+        self.prominent: Callable[[], list[NodeId]] = list  # the nodes that fail more often
         self._kinds += (self._bounce, self._bounce)
 
     def _victim(self) -> NodeId:

@@ -13,7 +13,7 @@ from oncecast.simulator.step import Step
 
 
 class SteadyStorm(DrawnStorm):
-    """A storm in which monotonic clocks never jump and drift only within their node's limit."""
+    """A storm in which monotonic clocks never jump, and drift only within each node's limit."""
 
     def _skew(self, node: NodeId) -> bool:
         self.sim.skew(node, rate=self.conditions.rate(node))

@@ -23,7 +23,7 @@ from oncecast.wire.limits import Limits
 
 T = TypeVar("T")
 
-SLOW_DISK = Uniform(0.001, 0.08)  # as slow as the network
+SLOW_DISK = Uniform(0.001, 0.08)  # a disk that is as slow as the network
 DISKS: dict[Latency, int] = {SSD: 7, SLOW_DISK: 3}
 NETWORKS: dict[Latency, int] = {LAN: 6, Uniform(0.0001, 0.003): 2, LogNormal(0.01, 0.8): 2}
 
@@ -47,7 +47,7 @@ class Shape(StrEnum):
 
     STEADY = "steady"
     BURSTS = "bursts"  # many puts at once, then a pause
-    FLOOD = "flood"  # no pause until all seats are taken again after the storm
+    FLOOD = "flood"  # puts without a pause, until all seats are taken again after the storm
     IDLE = "idle"  # hardly any puts
 
 
@@ -56,13 +56,14 @@ SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
 # except for faults that build up slowly.
 SECONDS_MAX = 40.0
 LONG_SLOTS = 100_000
-# Limits for clients of a slow group, so that such runs cost no more than others.
-OPERATIONS_MAX = 40  # operations per roaming client
-PUTS_MAX = 30  # puts per publisher
-TINY_SHARE = 0.02  # fraction of storms without sessions that get tiny windows; they take longer
-ROTATES_SHARE = 0.6  # fraction of storms with different options in which a restart changes them
-AHEAD = (4, 32, 256, 4096)  # minimum slots that a replica accepts ahead of its applied state
-FLOOD_AHEAD = (1024, 4096)  # with less, a new member never catches up enough to get a seat
+# Limits for the clients of a slow group, so that such runs take no longer than others.
+OPERATIONS_MAX = 40  # maximum number of operations per roaming client
+PUTS_MAX = 30  # maximum number of puts per publisher
+TINY_SHARE = 0.02  # fraction of storms without sessions that use tiny windows, which is slow
+ROTATES_SHARE = 0.6  # fraction of storms with varied options in which restarts change them
+# The minimum number of slots that a replica accepts ahead of its applied slot.
+AHEAD = (4, 32, 256, 4096)
+FLOOD_AHEAD = (1024, 4096)  # with fewer slots, a new member never catches up enough to get a seat
 SHORT = {(3.0, 8.0): 1}
 SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
 
@@ -71,10 +72,10 @@ class Load(msgspec.Struct, frozen=True):
     shape: Shape = Shape.STEADY
     producers: int = 3
     puts: int = 70  # puts per producer; ignored in a flood
-    rate: float = 0.0  # puts per second of each producer, in a flood
-    bytes_max: int = 60  # maximum bytes of a put
-    ahead: int = 6  # maximum unacknowledged puts of a producer
-    patience: float = 0.2  # seconds until a put is first repeated to the same leader
+    rate: float = 0.0  # puts per second and producer, in a flood
+    bytes_max: int = 60  # maximum size of a put in bytes
+    ahead: int = 6  # maximum number of unacknowledged puts per producer
+    patience: float = 0.2  # seconds before a put is first repeated to the same leader
 
 
 class Snapshots(msgspec.Struct, frozen=True):
@@ -86,38 +87,40 @@ class Snapshots(msgspec.Struct, frozen=True):
 
 
 class Habits(msgspec.Struct, frozen=True):
-    """The behavior of the clients, and of the service towards them."""
+    """How the clients behave, and how the service treats them."""
 
     puts: int = 60  # puts per publisher
-    crashes: int = 2  # crashes per client that crashes
+    crashes: int = 2  # number of crashes, for each client that crashes
     away: float = 0.6  # maximum seconds between a crash and the restart
     hasty: float = 0.0  # fraction of crashes after which the client soon crashes again
     renamed: bool = False  # a restarted client has a new address, as a new process does
-    roamers: int = 0  # clients with random operations
-    watchers: int = 0  # clients that only read the state of topics
-    topics: int = 3  # topics of the roaming clients
-    deletes: bool = False  # roamers delete topics; then no roamer has an outbox
-    rate: float = 3.0  # operations per second of each roamer
+    roamers: int = 0  # number of clients that perform random operations
+    watchers: int = 0  # number of clients that only read the state of topics
+    topics: int = 3  # topics for the roaming clients
+    deletes: bool = False  # roaming clients delete topics; then none of them has an outbox
+    rate: float = 3.0  # operations per second and roaming client
     read_ahead: int = 8  # messages that a client buffers per subscription
-    outbox_bytes: int = 0  # a durable client compacts its outbox above this size
-    snapshot_bytes: int = 4096  # log bytes between snapshots of the service
+    outbox_bytes: int = 0  # a durable client compacts its outbox when it exceeds this size
+    snapshot_bytes: int = 4096  # bytes of log between service snapshots
     delivery_bytes: int = 1 << 20
     window_bytes: int = 8 << 20  # maximum bytes in flight to one client
-    clock_step: float = 600.0  # maximum change of the time by one wrong wall clock, in seconds
-    age: float = 0.0  # age limit of a topic's messages in seconds; 0 for no such topic
+    clock_step: float = 600.0  # maximum seconds by which one wrong wall clock changes the time
+    age: float = 0.0  # age limit in seconds for the messages in one topic; 0 for no such topic
     nacks: float = 0.0  # fraction of takes after which a subscriber rejects messages
     stores_offset: bool = False  # one subscriber stores its offset with its results
-    directories: int = 0  # number of state directories used in turn under one producer name
+    directories: int = 0  # number of state directories that take turns under one producer name
     limits: tuple[Limits, ...] = ()  # low limits that restarted nodes use in turn; () for none
-    closes: bool = False  # roamers close their sources
+    closes: bool = False  # roaming clients close their sources
+    late: float = 0.0  # seconds that the last messages of a crashing client are held, or 0
+    reuses: bool = False  # roaming clients use dropped numbers of staged puts again
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """All settings of a run. The defaults make a storm that is the same for all seeds."""
+    """All settings of a run. The defaults give the same storm for all seeds."""
 
     seconds: float = 12.0
     slots: int = 0  # end the storm after this many slots; 0 to end it after `seconds`
-    sessions: bool = False  # whether the service runs on top, rather than a ledger
+    sessions: bool = False  # whether the group runs the service instead of a ledger
     grows: bool = False  # one node founds the group, and the other nodes join it
     options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the nodes in turn
     rotates: bool = False  # a restarted node uses the options of the next node
@@ -130,7 +133,7 @@ class Draw(msgspec.Struct, frozen=True):
     disk: Latency = SSD
     every: float = 0.35  # mean seconds between faults
     lasting: float = 0.8  # mean duration of a fault in seconds
-    faults: float = 1.0  # fraction of the kinds of faults that can occur
+    faults: float = 1.0  # fraction of the fault kinds that can occur
 
     def options_of(self, index: int, restarts: int = 0) -> GroupOptions:
         """Return the options of a node that has restarted this many times."""
@@ -147,7 +150,7 @@ class Draw(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Return the seconds of calm after which all pending work must be complete."""
+        """Return the seconds of calm within which all pending work must complete."""
         replace_after = max(options.replace_after for options in self.options)
         aging = self.habits.age + 10 * self.habits.clock_step if self.habits.age else 0.0
         return 15.0 + 12 * self.suspicion + 4 * replace_after + aging
@@ -159,7 +162,7 @@ def draw(seed: int, nodes: int) -> Draw:
     options = draw_options(rng)
     each = draw_apart(rng, options, nodes) if rng.random() < 0.4 else (options,)
     shape = weighted(rng, SHAPES)
-    # Faults much shorter than the suspicion time have little effect, so scale with it.
+    # Faults much shorter than the suspicion time have little effect, so scale them with it.
     spans = SHORT if shape is Shape.FLOOD else SPANS
     seconds = min(SECONDS_MAX, rounded(options.suspicion * rng.uniform(*weighted(rng, spans))))
     narrow = any(map(is_narrow, each))
@@ -194,7 +197,7 @@ def draw_rotates(seed: int, nodes: int, options: tuple[GroupOptions, ...]) -> bo
 
 
 def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
-    """Return a storm that lasts until `slots` are decided, in a group that is fast enough."""
+    """Return a storm that lasts until `slots` are decided, with a group that is fast enough."""
     drawn = draw(seed, nodes)
     rng = Random(f"{seed}/{nodes}/long")
     return msgspec.structs.replace(
@@ -217,7 +220,7 @@ def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
 
 
 def tiny(options: GroupOptions) -> GroupOptions:
-    """Return options with the smallest windows, and with resends before any answer arrives."""
+    """Return options with the smallest windows, and with resends that precede any answer."""
     return replace(
         options, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, resend=0.001
     )
@@ -268,7 +271,7 @@ def spared(habits: Habits, seconds: float) -> Habits:
 
 
 def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOptions, ...]:
-    """Return options that differ between nodes, as during a change of settings.
+    """Return options that differ between nodes, as while an operator changes settings.
 
     All nodes agree only on the clock drift.
     """
@@ -299,7 +302,7 @@ def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) 
 
 
 def draw_habits(rng: Random, seconds: float) -> Habits:
-    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers the clocks of peers
+    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers its peers' clocks
     return Habits(
         puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
         crashes=rng.randint(0, 4),

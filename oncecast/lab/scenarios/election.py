@@ -1,8 +1,8 @@
 """A group and its leader in a storm. At the end, all nodes have the same view and leader.
 
 Every node has its own heartbeat, suspicion and clock. A message may take longer than a heartbeat.
-After the storm some nodes crash permanently. Then every view must contain exactly the remaining
-nodes, all nodes must follow the lowest of them, and nothing may change any more.
+After the storm some nodes crash permanently. Every view must then contain exactly the remaining
+nodes, all nodes must follow the lowest of them, and nothing may change again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from oncecast.simulator.step import Step
 
 ARRIVALS = 1.0  # seconds within which all nodes start
 STORM_SECONDS = 4.0  # mean duration of a storm
-SETTLED_SECONDS = 3.0  # seconds without a change; no node is silent for that long
-PATIENCE = 60.0  # seconds until the views must settle
-DELAY_MAX = 0.8  # maximum delay after the storm, above the shortest heartbeat
+SETTLED_SECONDS = 3.0  # seconds without a change; no node stays silent for that long
+PATIENCE = 60.0  # seconds within which the views must settle
+DELAY_MAX = 0.8  # maximum message delay after the storm; longer than the shortest heartbeat
 
 
 def members(conditions: Conditions) -> Build:

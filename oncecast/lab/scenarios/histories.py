@@ -46,12 +46,12 @@ class Histories(Checker):
             session.heard(event)
 
     def _session(self, sim: Simulation, node: NodeId) -> SessionHistory | None:
-        if node not in self._sessions:  # the node is older than this checker
+        if node not in self._sessions:  # the node was started before this checker was added
             self._sessions[node] = self._begun(sim, node)
         return self._sessions[node]
 
     def _begun(self, sim: Simulation, node: NodeId) -> SessionHistory | None:
-        """Return the history of a new session. Earlier requests of its node stay unanswered."""
+        """Return the history of a new session. The node's earlier requests stay unanswered."""
         stack = sim.nodes[node].stack
         for protocol in stack.protocols if stack is not None else ():
             if isinstance(protocol, ClientSession):

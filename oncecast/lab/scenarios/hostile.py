@@ -1,9 +1,9 @@
-"""Processes of a ring under attack, while honest clients put and read.
+"""Ring processes under attack, while honest clients put and read.
 
 Attackers send well-typed, extreme messages of every type to ring stacks and replicas. They pose as
-a node that is not a member of any group, and as a client. No message may raise an exception, and
-everything that a stack sends must be encodable. Afterwards, every honest operation must be
-complete, and the history must be linearizable (SEC-1, SEC-3).
+a client, and as a node that belongs to no group. No message may raise an exception, and everything
+that a stack sends must be encodable. Afterwards, every honest operation must be complete, and the
+history must be linearizable (SEC-1, SEC-3).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Attack:
         self,
         world: RingWorld,
         senders: Sequence[NodeId],
-        kinds: Sequence[type[Value]] = (),  # empty for all types that nodes send
+        kinds: Sequence[type[Value]] = (),  # empty: all types that nodes send
     ) -> None:
         self._world, self._senders, self._kinds = world, senders, kinds
         self._rng = Random(world.sim.rng.getrandbits(64))
@@ -127,8 +127,8 @@ def play(sim: Simulation, nodes: int) -> Figures:
 def play_insider(sim: Simulation, nodes: int) -> int:
     """Let the nodes of the ring send extreme messages. Return how many they sent.
 
-    Nodes are trusted, so guarantees may break. But no message may raise an exception. States are
-    not compared, because a replica that finds a real difference stops.
+    Nodes are trusted, so guarantees may break. However, no message may raise an exception. States
+    are not compared, because a replica that finds a real difference stops.
     """
     options = (replace(FAST, compare_every=0.0),)
     drawn = RingDraw(processes=nodes, joins=0, seconds=SECONDS, options=options)

@@ -1,4 +1,4 @@
-"""HyParView under faults: views stay bounded, and end up symmetric and connected.
+"""HyParView under faults: views stay bounded, and become symmetric and connected.
 
     hyparview   the views alone
     gossip      durable broadcast over them: each node delivers each message once
@@ -49,10 +49,11 @@ def check_bounds(view: HyParView) -> None:
 
 
 class Views(Checker):
-    """Checks that views stay bounded, match the events, and end up symmetric and connected."""
+    """Checks that views stay bounded, match the events, and become symmetric and connected."""
 
     def __init__(self) -> None:
-        self.announced: dict[NodeId, dict[NodeId, None]] = {}  # neighbours according to the events
+        # The neighbours that each node has announced.
+        self.announced: dict[NodeId, dict[NodeId, None]] = {}
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:

@@ -69,7 +69,7 @@ def part_sizes(links: Links) -> list[int]:
 
 
 def reached(links: Links, start: int) -> Iterator[int]:
-    seen = {start}  # a set, because it is never iterated
+    seen = {start}  # a set is safe here, because it is never iterated
     front = [start]
     while front:
         yield from front

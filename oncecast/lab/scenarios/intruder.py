@@ -2,7 +2,8 @@
 
 There are three kinds of frames. Some are copies of honest clients' frames. Some have arbitrary
 fields of the right types: names, epochs and offsets of honest clients, extreme values, and the
-intruder's own names. Some are valid requests on its own topics, so that it has objects to misuse.
+intruder's own names. Some are valid requests on the intruder's own topics, so that it has objects
+to misuse.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ INTS = (0, 1, 2, -1, 2**31, 2**63 - 1, 2**64 - 1, -(2**63))
 TEXTS = ("", "x", "x" * 255, "x" * 256, "é" * 128, "x" * 100_000, "\0", "*", "0123456789abcdef")
 BYTES = (b"", b"\0" * 16, b"x" * 100_000)
 OWN = ("mallory-0", "mallory-1", "mallory-o", "mallory" + "x" * 248, "mallory" + "x" * 249)
-HEARD_MAX = 300  # maximum number of frames, and of values of each field
+HEARD_MAX = 300  # maximum number of frames, and of values per field
 
-# Fields whose values can be exchanged for each other.
+# Groups of fields that can take each other's values.
 LIKE = {
     **dict.fromkeys(("topic", "prefix", "after", "tree"), "topic"),
     **dict.fromkeys(("offset", "ack", "upto", "delivered", "until", "sequence", "next"), "offset"),
@@ -42,12 +43,12 @@ LIKE = {
 
 
 class Overheard:
-    """The latest frames and fields of honest clients, and the fields of the answers to them."""
+    """The latest frames and fields from honest clients, and the fields in their answers."""
 
     def __init__(self) -> None:
         self.frames: deque[Value] = deque(maxlen=HEARD_MAX)
         self.fields: dict[str, dict[Any, None]] = {"principal": {"root": None, "honest": None}}
-        self.names: dict[str, None] = {}  # all names of topics and clients in honest frames
+        self.names: dict[str, None] = {}  # all topic and client names in honest frames
 
     def hear(self, frame: Value) -> None:
         self.frames.append(frame)
@@ -83,7 +84,7 @@ class Forger:
 
     def __init__(self, rng: Random, heard: Overheard, own: dict[str, list[Any]]) -> None:
         self._rng, self._heard, self._own = rng, heard, own
-        self._honesty = 0.5  # fraction of own names in the current frame
+        self._honesty = 0.5  # fraction of the intruder's own names in the current frame
 
     def forge(self) -> Value | None:
         """Return a random frame, or None if the frame would make a node close the connection."""
@@ -136,11 +137,11 @@ class Forger:
 
 
 class Habit(msgspec.Struct, frozen=True):
-    """The behavior of one intruder."""
+    """How one intruder behaves."""
 
     name: str
     rate: float  # frames per second
-    burst: int  # number of frames that it sometimes sends at once
+    burst: int  # number of frames that the intruder sometimes sends at once
 
 
 class Strike(Value):
@@ -169,9 +170,10 @@ class Intruder(Protocol):
         self._ids = 0
         self._asked: dict[int, Any] = {}
         self._number = 0
-        self._readers: dict[tuple[str, str], int] = {}  # epoch by topic and subscription
-        self._writers: dict[tuple[str, str], tuple[int, int]] = {}  # epoch and next sequence
-        self._reads = OSCAR in habit.name  # whether it reads most of the time
+        self._readers: dict[tuple[str, str], int] = {}  # (topic, subscription) -> epoch
+        # Values are (epoch, next sequence).
+        self._writers: dict[tuple[str, str], tuple[int, int]] = {}
+        self._reads = OSCAR in habit.name  # whether the intruder reads most of the time
         prefix = OSCAR if self._reads else MALLORY
         names = [f"{prefix}-s", f"{MALLORY}-s", f"{MALLORY}.x"]
         self._own: dict[str, list[Any]] = {
@@ -239,7 +241,7 @@ class Intruder(Protocol):
         return dice.choice((*reads, *self._writes(topic, name), self._stolen(topic, name)))
 
     def _expected(self, reader: int) -> int:
-        """Return the epoch of its own reader, so that it keeps a name that it holds."""
+        """Return the epoch of the intruder's own reader, so that the intruder keeps its names."""
         return reader or do.ANY_EPOCH
 
     def _writes(self, topic: str, name: str) -> list[Any]:

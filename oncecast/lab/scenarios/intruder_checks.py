@@ -74,7 +74,7 @@ class Watchman(Checker):
             for effect in step.effects:
                 if not reveals_nothing(effect, sender, message, service):
                     raise Violation(
-                        f"{step.node}: {sender} sent {message!r:.300}, so {effect!r:.300}"
+                        f"{step.node}: {sender} sent {message!r:.300}, which caused {effect!r:.300}"
                     )
             return
         self.served += 1
@@ -171,7 +171,7 @@ def check_answer(client: NodeId, message: Value) -> None:
 
 
 def check_state(service: Service, honest: Overheard, version: int) -> None:
-    """Check that every object was created by an honest client, or may be created by an intruder."""
+    """Check that honest clients created every object, except those that an intruder may create."""
     registry = service.machine.registry
     found: list[str] = []
     for topic in registry.topics.values():

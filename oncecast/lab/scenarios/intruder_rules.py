@@ -1,4 +1,4 @@
-"""The permissions in the storm of intruders, stated independently of the code that enforces them.
+"""The permissions in the intruder storm, stated independently of the code that enforces them.
 
 root       administrator, created before the first intruder
 honest     everything on the honest topics, under all names
@@ -38,10 +38,12 @@ from oncecast.wire.sharing import Settle
 ROOT, HONEST, MALLORY, OSCAR, STRANGER = ("root", "honest", "mallory", "oscar", "stranger")
 HOSTILE = tuple(CLIENT + name for name in (MALLORY, OSCAR, STRANGER))
 KEYS = Credentials(b"salt", 4096, bytes(32), bytes(32))
-HONEST_TOPICS = ("topic", "roaming-*", "aging")
+HONEST_TOPICS = ("topic", "aging")
+ROAMING = Rule(HONEST, ("put", "read", "ack", "manage"), "roaming-*")
 
 RULES = (
     *[Rule(HONEST, ("put", "read", "ack", "manage"), topic) for topic in HONEST_TOPICS],
+    ROAMING,
     Rule(HONEST, (), name="*"),
     Rule(MALLORY, ("put", "read", "ack", "manage"), "mallory*"),
     Rule(MALLORY, (), name="mallory*"),
@@ -101,7 +103,7 @@ def may_use(principal: str, name: str) -> bool:
 
 
 def is_foreign(principal: str, frame: Value) -> bool:
-    """Return whether the request of an intruder needs a permission that no rule grants."""
+    """Return whether an intruder's request needs a permission that no rule grants."""
     asked: Any = frame.fetch if isinstance(frame, Tune) else frame
     asked = asked.command if isinstance(asked, Call) else asked
     if isinstance(asked, Govern | LookAccess | LeaveRing | do.AccessCommand):

@@ -1,9 +1,11 @@
-"""Hostile clients in the storm of the whole service (SEC-2, SEC-3).
+"""Hostile clients in a storm of the whole service (SEC-2, SEC-3).
 
 This is the storm of `service`, with users and rules, and with intruders: a user with topics of its
 own, another user that may only read them, and strangers without a login. From the start they send
 arbitrary frames to arbitrary nodes (see `intruder`). A node accepts no other types from clients.
-Nodes do not lie: a node that has proved that it belongs to the cluster is trusted.
+Nodes do not lie: a node that has proved its membership in the cluster is trusted.
+
+In some storms an administrator withdraws permissions of honest clients, and adds them again.
 
 All guarantees for honest clients hold, as they do without intruders. A request about another
 client's object changes nothing, and its answer is the same whether or not the object exists. A node
@@ -12,6 +14,7 @@ keeps a bounded state for an intruder. Honest puts are stored and read while int
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -32,6 +35,7 @@ from oncecast.lab.scenarios.intruder_rules import (
     COMMANDS,
     MALLORY,
     OSCAR,
+    ROAMING,
     ROOT,
     STRANGER,
     principal_of,
@@ -46,18 +50,19 @@ from oncecast.lab.scenarios.sessions import Sessions
 from oncecast.replication.paxos import Paxos
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
+from oncecast.wire import commands as do
 from oncecast.wire.results import AccessSet
 
-FRAMES_MAX = 400  # mean number of frames of one intruder in a storm
+FRAMES_MAX = 400  # mean number of frames per intruder in a storm
 LOOK_EVERY = 0.1
-CALLS_MAX = 30  # calls in flight of one principal; an honest call waits for at most this many
-VERSION = len(COMMANDS) + 1  # version of the rules; the first user also adds a rule
+CALLS_MAX = 30  # calls in flight per principal; an honest call waits for at most this many
 
 
 class IntrudersDraw(ServiceDraw, frozen=True):
-    """The draw of a service storm, with its intruders."""
+    """The settings of a service storm, with its intruders."""
 
     intruders: tuple[Habit, ...] = ()
+    withdraws: float = 0.0  # mean seconds between two changes of honest clients' rules, or 0
 
 
 def draw(seed: int, nodes: int) -> IntrudersDraw:
@@ -74,14 +79,21 @@ def draw(seed: int, nodes: int) -> IntrudersDraw:
         )
         for number, kind in enumerate(kinds)
     )
-    return IntrudersDraw(**msgspec.structs.asdict(drawn), intruders=intruders)
+    often = Random(f"{seed}/{nodes}/withdrawals").choice((0.0, 4.0, 15.0, 40.0))
+    withdraws = drawing.rounded(drawn.seconds / often) if often else 0.0
+    return IntrudersDraw(**msgspec.structs.asdict(drawn), intruders=intruders, withdraws=withdraws)
 
 
 class Administrator(Client):
-    """Adds the users and rules, one after another."""
+    """Adds the users and rules, one after another. Later it withdraws rules and adds them again."""
 
     def __init__(self, sim: Simulation, nodes: list[NodeId], habits: Habits) -> None:
-        self._left = list(COMMANDS)
+        self._left: list[do.AccessCommand] = list(COMMANDS)
+        self._ticket = 1
+        self._asked = False
+        self._rng = Random(f"{sim.seed}/withdrawals")
+        self._pause = 0.0  # mean seconds between two changes of a rule, or 0
+        self.version = self.withdrawals = 0
         super().__init__(sim, ROOT, nodes, crashes=False, habits=habits)
 
     @property
@@ -89,15 +101,45 @@ class Administrator(Client):
         return not self._left
 
     def begin(self) -> None:
-        self.ask(local.Do(len(self._left), self._left[0]))
+        if self._left and not self._asked:
+            self._asked = True
+            self.ask(local.Do(self._ticket, self._left[0]))
 
     def hear(self, event: Value) -> None:
-        if isinstance(event, local.Finished) and event.ticket == len(self._left):
+        if isinstance(event, local.Finished) and event.ticket == self._ticket:
+            self._asked = False
             if not isinstance(event.outcome, AccessSet):
                 raise Violation(f"{self.me}: {event}")
+            self.version = event.outcome.version
+            self._ticket += 1
             del self._left[0]
-            if self._left:
+            if self._left and self._pause:
+                self.soon(self._some_time(), self.begin)
+            elif self._left:
                 self.begin()
+            elif self._pause:
+                self.soon(self._some_time(), self._withdraw)
+
+    def withdraw_rules(self, pause: float) -> None:
+        """Withdraw rules of the roaming clients from time to time, and add them again."""
+        self._pause = pause
+        self.soon(self._some_time(), self._withdraw)
+
+    def end_withdrawals(self) -> None:
+        """Withdraw no more rules. Add a rule that is withdrawn at once."""
+        self._pause = 0.0
+        self.begin()
+
+    def _some_time(self) -> float:
+        return self._rng.expovariate(1 / self._pause)
+
+    def _withdraw(self) -> None:
+        if self._pause:
+            verbs = tuple(verb for verb in ROAMING.verbs if self._rng.random() < 0.6)
+            rule = msgspec.structs.replace(ROAMING, verbs=verbs or ("put",))
+            self._left = [do.Disallow(rule), do.Allow(rule)]
+            self.withdrawals += 1
+            self.begin()
 
 
 class GuardedSessions(Sessions):
@@ -110,6 +152,7 @@ class GuardedSessions(Sessions):
         super().__init__(sim, drawn.habits)
         self.watchman = Watchman(self.budget.calls, self.budget.bytes)
         self._drawn = drawn
+        self.root: Administrator | None = None
         self._hostile: list[NodeId] = []
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
@@ -123,10 +166,10 @@ class GuardedSessions(Sessions):
     def secure(self, storm: GroupStorm, patience: float) -> None:
         """Add users and rules during the storm, then the intruders.
 
-        A storm can delay the commands for any time, so it pauses if they take too long.
+        A storm can delay the commands indefinitely, so the storm pauses if they take too long.
         """
         sim, nodes = self.sim, storm.nodes
-        root = Administrator(sim, nodes, self.habits)
+        root = self.root = Administrator(sim, nodes, self.habits)
         self._clients[root.me] = root
         if not self._await(root, patience + self._drawn.seconds):
             storm.calm()
@@ -136,8 +179,21 @@ class GuardedSessions(Sessions):
         for number, habit in enumerate(self._drawn.intruders):
             self._add_intruder(nodes, habit, f"{sim.seed}/intruder/{number}")
 
+    def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
+        super().begin(sim, leaders, until)
+        if self._drawn.withdraws and self.root is not None:
+            self.root.withdraw_rules(self._drawn.withdraws)
+
+    def restore_rules(self, patience: float) -> None:
+        """Wait until the honest clients have all permissions again."""
+        root = self.root
+        assert root is not None
+        root.end_withdrawals()
+        if not self._await(root, patience):
+            raise Violation(f"{root.me} could not restore the rules in {patience:.0f} s")
+
     def _await(self, root: Administrator, seconds: float) -> bool:
-        """Run until the administrator is done. Return False if it is not done in time."""
+        """Run until the administrator is done. Return False if that takes too long."""
         limit = self.sim.now + seconds
         while not root.done and self.sim.now <= limit:
             self.sim.run(until=self.sim.now + LOOK_EVERY)
@@ -155,7 +211,7 @@ class GuardedSessions(Sessions):
         """Run until a publisher and a subscriber have finished, despite the intruders.
 
         The slowest groups decide a few slots per second, and their queues are full. Roaming clients
-        stop, because the check of the history has to search through their operations.
+        stop, because the history check has to search through their operations.
         """
         for roamer in self.roamers:
             roamer.stop()
@@ -179,7 +235,8 @@ class GuardedSessions(Sessions):
         super().end(stacks)
         for layers in stacks.values():
             assert isinstance(layers[0], Service)
-            check_state(layers[0], self.watchman.overheard, VERSION)
+            assert self.root is not None
+            check_state(layers[0], self.watchman.overheard, self.root.version)
 
 
 class GuardedCampaign(Campaign):
@@ -198,6 +255,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
     storm = service.begin(sim, drawn, campaign)
     sessions.secure(storm, drawn.patience)
     service.run_storm(sim, drawn, sessions, storm)
+    sessions.restore_rules(drawn.patience)
     sessions.serve_under_attack(drawn.patience)
     campaign.settle(storm)
     return {
@@ -205,6 +263,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
         "intruders": len(drawn.intruders),
         "refused": sessions.watchman.refused,
         "served": sessions.watchman.served,
+        "withdrawals": sessions.root.withdrawals if sessions.root is not None else 0,
     }
 
 

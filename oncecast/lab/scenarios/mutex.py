@@ -1,8 +1,8 @@
-"""Locks: never two holders, tokens that only increase, and eventually a turn for every node.
+"""Locks: there are never two holders, tokens only increase, and every node eventually gets a turn.
 
 `mutex` is the lock with leases. Its storm crashes, pauses, isolates and skews a minority, including
-the holder and nodes in the middle of a decision. Every node has its own lease, grace, suspicion
-and clock. In the calm at the end, a holder keeps the lock for as long as it wants.
+the holder and nodes in the middle of a decision. Every node has its own lease, grace, suspicion and
+clock. During the final calm, a holder keeps the lock for as long as it wants.
 
 `mutex-lamport` has slow members and slow links. It guarantees nothing if a message is lost.
 """
@@ -47,7 +47,7 @@ PATIENCE = 120.0  # seconds within which every node must get the lock
 TURNS = 14
 LEASES = 0.3, 2.0  # shortest and longest lease in seconds
 HEARTBEATS = 0.15, 0.6
-STEADY = 2.5  # seconds; three of the longest heartbeats, by the slowest clock
+STEADY = 2.5  # seconds; three times the longest heartbeat, by the slowest clock
 LOCKS = ("one", "another")
 
 
@@ -96,7 +96,7 @@ def mutex_of(sim: Simulation, node: NodeId) -> Protocol | None:
 
 
 def may_act(sim: Simulation, node: NodeId, lock: str) -> bool:
-    """Return whether a node that got the lock may still act, according to its own clock."""
+    """Return whether a node that got the lock may still act, by its own clock."""
     mutex = mutex_of(sim, node)
     if isinstance(mutex, LeaseMutex):
         known = mutex.locks.get(lock)
@@ -111,7 +111,7 @@ class Exclusive(Checker):
     def __init__(self, lock: str, longest: float) -> None:
         self.lock = lock
         self.token = 0  # the highest token granted
-        self.tokens: dict[NodeId, int] = {}  # the last token of each node, kept after its release
+        self.tokens: dict[NodeId, int] = {}  # each node's last token, kept after a release
         self.waiting: dict[NodeId, None] = {}
         # The nodes in the critical section, each with the number of its entry.
         self.acting: dict[NodeId, int] = {}
@@ -136,7 +136,7 @@ class Exclusive(Checker):
                     self._use(sim, node)
             case Lapsed(self.lock, token):
                 if self.calm:
-                    raise Violation(f"{node} lost the lock with token {token} in the calm")
+                    raise Violation(f"{node} lost the lock with token {token} during the calm")
                 self._stop(sim, node)
             case _:
                 pass
@@ -167,7 +167,7 @@ class Exclusive(Checker):
                 )
 
     def _use(self, sim: Simulation, node: NodeId) -> None:
-        """Work under the lock for a while, possibly longer than the lease."""
+        """Hold the lock and work for a while, possibly longer than the lease."""
         until = sim.rng.uniform(0.0, self.longest)
         for _ in range(3):
             sim.call(sim.rng.uniform(0.0, until), lambda: self._touch(node))
@@ -190,7 +190,7 @@ class Exclusive(Checker):
                 del self.acting[node]
 
         if mutex.grace:
-            sim.call(2 * mutex.grace, stopped)  # `may_act` decides when it is really over
+            sim.call(2 * mutex.grace, stopped)  # `may_act` decides when the work is really over
         else:
             stopped()
 
@@ -245,14 +245,16 @@ class Struggle:
 
     def conclude(self) -> None:
         for checker in self.checkers:
-            checker.longest = 1.5 * LEASES[0]  # so that every node gets its turn in time
+            # Limits the work, so that every node gets its turn in time.
+            checker.longest = 1.5 * LEASES[0]
             for node, entry in list(checker.acting.items()):
                 checker.let_go(self.sim, node, entry)
         self.conditions.run_until(lambda: self._all_free() and self._all_there(), PATIENCE)
         for checker in self.checkers:
             checker.calm = True
         names = self.conditions.names
-        for nodes in (names, [self.sim.rng.choice(names)]):  # all nodes at once, then one alone
+        # First all nodes at once, then one node alone.
+        for nodes in (names, [self.sim.rng.choice(names)]):
             for checker in self.checkers:
                 for node in nodes:
                     want(self.sim, checker, node)
@@ -264,7 +266,7 @@ class Struggle:
     def _all_there(self) -> bool:
         """Return whether all nodes know each other and no view has changed for a while.
 
-        A node wrongly suspects a slower node until its timeout has adapted to the heartbeats.
+        A node wrongly suspects a slower node until the timeout has adapted to the heartbeats.
         """
         if self.sim.now < self.views.changed_at + STEADY:
             return False

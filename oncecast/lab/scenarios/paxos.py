@@ -26,10 +26,10 @@ from oncecast.simulator.simulated import Simulation
 FIXED = Draw()
 CALM_SECONDS = 10.0
 SPARES = 2
-SLOT_SECONDS = 0.2  # time allowed for a slot if each slot waits for the previous one
-LONG_SLOT_SECONDS = 0.1  # mean time allowed for a slot of a long storm
+SLOT_SECONDS = 0.2  # seconds allowed per slot if each slot waits for the previous one
+LONG_SLOT_SECONDS = 0.1  # mean seconds allowed per slot in a long storm
 CALM_MAX = 400.0
-LOOK_EVERY = 0.5  # seconds of calm between checks for completion
+LOOK_EVERY = 0.5  # seconds between checks for completion, after the storm
 
 
 class Campaign(Checker):
@@ -43,22 +43,24 @@ class Campaign(Checker):
         draw: Draw = FIXED,
         *,
         spares: int = SPARES,
-        rules: bool = True,  # check all rules of the group, not only the chosen values
+        rules: bool = True,  # whether to check all rules of the group, or only the chosen values
+        level: int = 1,  # the feature level of the group and of all nodes
     ) -> None:
+        self.level = level
         self.sim, self.top, self.size, self.draw = sim, top, nodes, draw
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(spares)]]
         founders = self.names[:1] if draw.grows else self.names
-        # No two disks have the same incarnation, so a lone replica recognizes its own disk after it
-        # has moved to another address.
+        # No two disks have the same incarnation, so a lone replica that has moved to another
+        # address still recognizes its own disk.
         incarnations = enumerate(founders, 1)
         members = tuple(Member(node, incarnation) for incarnation, node in incarnations)
-        self.founders = Config(1, members, nodes, group=1)
+        self.founders = Config(1, members, nodes, group=1, level=level)
         self.wiped: dict[NodeId, None] = {}
         self._starts: dict[NodeId, int] = {}
         self.history = GroupHistory(self.founders)
         self._watch: Checker = Rules(self.history) if rules else self.history
-        self.due = 0  # the slot up to which every replica must have applied at the end
+        self.due = 0  # the last slot that every replica must have applied at the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
         founder = self.founders.member(me) if me not in self.wiped else None
@@ -72,6 +74,7 @@ class Campaign(Checker):
             contacts=() if founder else contacts,
             founders=self.founders if founder else NO_MEMBERS,
             incarnation=founder.incarnation if founder else 0,
+            level=self.level,
         )
         return Stack([paxos, *self.top.layers(me, rng, paxos)])
 
@@ -101,8 +104,8 @@ class Campaign(Checker):
     def settle(self, storm: GroupStorm) -> None:
         """Run until everything is complete.
 
-        A flood continues until all seats are taken, even after one more disk is lost. A group under
-        constant load must still admit new members.
+        A flood of puts continues until all seats are taken, even after another disk is lost. A
+        group under constant load must still admit new members.
         """
         sim, patience = self.sim, self.draw.patience
         if self.draw.load.shape is Shape.FLOOD:
@@ -125,7 +128,7 @@ class Campaign(Checker):
             raise Violation(f"{fault} after {self.draw.patience:.0f} s of calm under load")
 
     def _seats(self) -> str:
-        """Describe the fault in the membership, or return an empty string."""
+        """Describe a fault in the membership, or return an empty string."""
         config = self.history.configs[-1][1]
         if len(config.members) < config.size:
             return f"{config} has free seats although there are spare nodes"

@@ -113,7 +113,7 @@ class Reports(Rule):
 
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
-        self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, in any incarnation
+        self.restored: dict[NodeId, Ballot] = {}  # promises read at startup, in any incarnation
 
     def effects(self) -> dict[type, Handler]:
         return {
@@ -202,7 +202,7 @@ def ballot_of(record: Value) -> Ballot:
 
 
 class Applied(Rule):
-    """Checks that only chosen values are applied, in order, each slot once until a restart."""
+    """Checks that replicas apply only chosen values, in order, each slot once per start."""
 
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
@@ -228,7 +228,7 @@ class Applied(Rule):
             )
         if paxos.log.chain != history.chosen[applied].chain:
             raise Violation(
-                f"{node} applied other values than the chosen ones up to slot {applied}"
+                f"{node} applied values other than the chosen ones up to slot {applied}"
             )
         self.applied[node] = applied
 
@@ -243,7 +243,7 @@ class Applied(Rule):
         before = self.reported.get(node, slot - 1)
         between = [each for each in range(before + 1, slot) if self._is_command(each)]
         if slot <= before or between:
-            raise Violation(f"{node} reported slot {before}, then {slot}, and left out {between}")
+            raise Violation(f"{node} reported slot {before}, then {slot}, and skipped {between}")
         self.reported[node] = slot
 
     def _is_command(self, slot: int) -> bool:
@@ -277,7 +277,7 @@ class Elected(Rule):
 class Proposals(Rule):
     """Checks that a leader proposes only values that the promises of a majority allow.
 
-    It also must not propose anything after a membership change that is not applied.
+    A leader also must not propose anything after an unapplied membership change.
     """
 
     def effects(self) -> dict[type, Handler]:
@@ -317,7 +317,7 @@ class Proposals(Rule):
             for item in history.proposed.get(each, {}).values()
         ):
             return  # a lone member asks no peer, or the voters are not known yet
-        best: list[Ballot] = []  # the highest vote of each member that has promised
+        best: list[Ballot] = []  # the highest vote of each member that promised
         accepted = history.accepted.get(slot, {})
         for member in config.members:
             if history.promises.get(member, BOTTOM) >= ballot:
@@ -333,21 +333,23 @@ class Proposals(Rule):
 
 
 class LeasePromises(Rule):
-    """Checks that a replica keeps its lease to a leader.
+    """Checks that a replica keeps the lease that it has granted to a leader.
 
-    After it answers a leader, it promises nothing to other candidates until the suspicion time has
-    passed on its clock or the leader releases it. A restart does not change that.
+    A replica that has answered a leader promises nothing to other candidates. Its promise ends when
+    the suspicion time has passed on its clock, or when the leader releases it. A restart does not
+    change that.
     """
 
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
-        self.bound: dict[Member, tuple[Ballot, float]] = {}  # the leader and the end of the lease
+        # The leader's ballot, and when the lease ends.
+        self.bound: dict[Member, tuple[Ballot, float]] = {}
 
     def effects(self) -> dict[type, Handler]:
         return {Heard: self._heard, Promise: self._promised}
 
     def received(self, message: Value, paxos: Status) -> None:
-        """Release a member. A newer leader also releases it, as it was elected after the lease."""
+        """Release a member. So does a newer leader, which was elected after the lease."""
         if not isinstance(message, Release | Accept | Beat):
             return
         me = paxos.self_as_member
@@ -360,7 +362,7 @@ class LeasePromises(Rule):
         me, ballot = paxos.self_as_member, cast("Heard", send.message).ballot
         before, until = self.bound.get(me, (BOTTOM, 0.0))
         end = paxos.now + paxos.options.suspicion
-        # The leader still relies on earlier answers, which may have named a longer time.
+        # The leader still relies on earlier answers, which may have granted a longer lease.
         self.bound[me] = ballot, max(end, until) if before == ballot else end
 
     def _promised(self, send: Send, paxos: Status) -> None:

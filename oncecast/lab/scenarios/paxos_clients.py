@@ -26,16 +26,16 @@ from oncecast.wire.errors import Fenced
 
 TOPIC = "topic"
 HABITS = Habits()
-PUTS = HABITS.puts  # puts per publisher
+PUTS = HABITS.puts  # number of puts per publisher
 
 
 class Client:
     """A client with one session at a time, across crashes."""
 
     topic = TOPIC
-    push = False  # whether nodes push messages, on a ring
+    push = False  # whether ring nodes push messages to this client
     keeps = True  # whether a client that crashes has an outbox on disk
-    producer: str | None = None  # its producer name; None for `name`, "" for a new one per start
+    producer: str | None = None  # producer name; None for `name`, "" for a new one per start
 
     def __init__(
         self,
@@ -53,9 +53,10 @@ class Client:
         sim.add(self.me, self._build, durable=self.durable)
 
     def return_as_another(self, away: float) -> None:
-        """Crash, and come back with the same disk under another node id, as a new process does.
+        """Crash, and return with the same disk under another node id, as a new process does.
 
-        Messages from the earlier incarnation may still arrive, but messages to it do not.
+        Messages from the earlier incarnation may still arrive, but messages to that incarnation do
+        not.
         """
         self.sim.crash(self.me)
         self.sim.call(away, self.come_back)
@@ -100,13 +101,15 @@ class Client:
         self.sim.ask(self.me, request)
 
     def begin(self) -> None: ...
+    def make_last_request(self) -> None: ...
     def hear(self, event: Value) -> None: ...
 
 
 class Publisher(Client):
     """Puts numbered messages, a few at a time, and never the same number twice.
 
-    Other clients with the same producer name may fence it. Then it puts nothing until it restarts.
+    Other clients with the same producer name may fence a publisher, which then puts nothing until
+    its restart.
     """
 
     def __init__(
@@ -123,10 +126,10 @@ class Publisher(Client):
     ) -> None:
         self.readers, self.pause, self.puts = readers, pause, habits.puts
         self.producer = shared_name or None
-        self.contested = bool(shared_name)  # whether other processes use its producer name
+        self.contested = bool(shared_name)  # whether other processes use the same producer name
         self.put = 0
         self.promised: list[int] = []
-        self.fenced = False  # whether it was fenced at any time
+        self.fenced = False  # whether this publisher was ever fenced
         self._fenced_start = 0
         self._tickets = 0
         self._batches: dict[int, range] = {}
@@ -148,9 +151,11 @@ class Publisher(Client):
         self.put += count
         self._tickets += 1
         self._batches[self._tickets] = numbers
-        packed = batch.encode([self.value(number) for number in numbers], timestamps=1)
-        self.ask(local.Produce(self._tickets, self.topic, count, packed))
+        self.ask(local.Produce(self._tickets, self.topic, count, self.packed(numbers)))
         self.soon(self.sim.rng.uniform(0.0, 2 * count * self.pause), self.go_on)
+
+    def packed(self, numbers: range) -> bytes:
+        return batch.encode([self.value(number) for number in numbers], timestamps=1)
 
     def value(self, number: int) -> bytes:
         return f"{self.name}/{number}".encode()
@@ -167,7 +172,7 @@ class Publisher(Client):
                 pass
 
     def check(self, log: list[bytes]) -> None:
-        """Check that acknowledged messages are stored in order; without a crash, all messages."""
+        """Check that acknowledged messages, or all without a crash, are stored in order."""
         offsets = {value: offset for offset, value in enumerate(log)}
         found = {number: offsets.get(self.value(number), -1) for number in range(self.puts)}
         lost = [number for number in self.promised if found[number] < 0]
@@ -185,8 +190,9 @@ class Publisher(Client):
 class Subscriber(Client):
     """Reads from the beginning, acknowledges as it goes, and checks redelivered messages.
 
-    With `stores_offset`, it stores its offset with its results, acknowledges stored messages, and
-    resumes from the stored offset (E3). Other clients of its subscription may end its reading.
+    With `stores_offset`, a subscriber stores its offset with its results, acknowledges stored
+    messages, and resumes from the stored offset (E3). Other readers of the subscription may fence
+    it.
     """
 
     def __init__(
@@ -202,10 +208,10 @@ class Subscriber(Client):
     ) -> None:
         self.subscription, self.shares = shared_name or name, bool(shared_name)
         self.stores_offset = stores_offset
-        self.effects: list[bytes] = []  # by offset, if `stores_offset`
-        self.seen: list[bytes] = []  # by offset
+        self.effects: list[bytes] = []  # the stored results by offset, if `stores_offset`
+        self.seen: list[bytes] = []  # the messages that it has read, by offset
         self.subscribed = self.positioned = False
-        self.ended: Value | None = None  # the reason, if another client ended its reading
+        self.ended: Value | None = None  # why another client ended its reading, if one did
         self.inbox = Inbox(auto_ack=not stores_offset)
         self._expected = self._redelivered_below = -1
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
@@ -228,7 +234,7 @@ class Subscriber(Client):
                 self._expected = offset
                 self.inbox.position(offset)
             case local.Arrived(_, _, messages):
-                self.inbox.arrive(messages)  # drops them if the reader has gone back since then
+                self.inbox.arrive(messages)  # drops them if the reader has gone back since
                 self._take_soon()
             case local.Ended(_, _, why) if self.shares:
                 self.ended = why
@@ -256,7 +262,7 @@ class Subscriber(Client):
             self._take_soon()
 
     def _hand_back(self) -> bool:
-        """Reject some messages at random, so that they are redelivered. Return whether it did."""
+        """Reject some messages at random to have them redelivered. Return whether any were."""
         inbox, rng = self.inbox, self.sim.rng
         if (
             inbox.ack == inbox.delivered
@@ -300,7 +306,7 @@ class Outboxes(Checker):
     """Records the outboxes of durable clients. All their messages must be stored eventually."""
 
     def __init__(self) -> None:
-        self.safe: dict[str, dict[bytes, None]] = {}  # by topic
+        self.safe: dict[str, dict[bytes, None]] = {}  # topic -> messages
         self._written: dict[NodeId, list[tuple[int, Queued]]] = {}
 
     def after(self, sim: Simulation, step: Step) -> None:
@@ -331,7 +337,7 @@ def check_topic(
     for reader in readers:
         if reader.seen != log:
             raise Violation(
-                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or other ones"
+                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or wrong ones"
             )
         if reader.stores_offset and reader.effects != log:
             raise Violation(f"the results of {reader.me} differ from the topic's messages")

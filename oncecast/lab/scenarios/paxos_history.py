@@ -30,8 +30,8 @@ from oncecast.simulator.step import Step
 
 CLIENT = "client/"  # name prefix of nodes that are not replicas
 
-KEPT_SLOTS = 20_000  # slots to keep before the last chosen slot
-FORGET_EVERY = 1_000  # how often to forget old slots, in slots
+KEPT_SLOTS = 20_000  # number of slots kept before the last chosen slot
+FORGET_EVERY = 1_000  # slots between two cleanups of old slots
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 
@@ -67,14 +67,14 @@ class GroupHistory(Checker):
 
     def __init__(self, founders: Config) -> None:
         self.disks: dict[NodeId, Disk] = {}
-        self.proposed: dict[int, dict[Ballot, Item]] = {}  # by slot
+        self.proposed: dict[int, dict[Ballot, Item]] = {}  # slot -> proposed items by ballot
         self.accepted: dict[int, dict[Ballot, dict[Member, None]]] = {}
         self.promises: dict[Member, Ballot] = {}
         self.incarnations: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
-        self.ballots: dict[Ballot, None] = {}  # ballots that chose a value
+        self.ballots: dict[Ballot, None] = {}  # ballots under which a value was chosen
         self._forgotten = 0  # all slots below this one are forgotten
-        self.configs: list[tuple[int, Config]] = [(0, founders)]  # each applies after its slot
+        self.configs: list[tuple[int, Config]] = [(0, founders)]  # each one applies after its slot
 
     @property
     def last(self) -> int:
@@ -131,8 +131,8 @@ class GroupHistory(Checker):
     def _crashed(self, disk: Disk, node: NodeId) -> None:
         """Drop records that were not synced.
 
-        If the node is the only voter, no peer was asked to store the value. Then the same ballot
-        may propose another value.
+        If the node is the only voter, it asked no peer to store the value, so the same ballot may
+        propose another value.
         """
         for append in disk.waiting:
             record = append.record
@@ -178,7 +178,7 @@ class GroupHistory(Checker):
             case Learned(slot, kind, data):
                 disk.values[slot] = Item(kind, data)
             case _:
-                pass  # not a vote
+                pass  # this record is not a vote
 
     def _promise(self, disk: Disk, node: NodeId, ballot: Ballot) -> None:
         if ballot < disk.promised:
@@ -211,7 +211,7 @@ class GroupHistory(Checker):
     def _forget_below(self, floor: int) -> None:
         """Forget slots below `floor` to bound the memory of a long run.
 
-        A forgotten slot keeps its checksum. So a replica that was offline is still checked.
+        A forgotten slot keeps its checksum, so that a replica that was offline is still checked.
         """
         for slot in range(self._forgotten, floor):
             self.chosen[slot] = Choice(FORGOTTEN, BOTTOM, self.chosen[slot].chain)

@@ -69,7 +69,7 @@ def command(put: Put) -> bytes:
 
 
 class Acked(Value):
-    """Tells the application that a put is stored in `slot` or was stored before."""
+    """Tells the application that a put is stored in `slot`, now or earlier."""
 
     producer: int
     sequence: int
@@ -77,17 +77,17 @@ class Acked(Value):
 
 
 class Scrub(Value):
-    """Timer: read every entry again that the state refers to."""
+    """Timer: reread every entry that the state refers to."""
 
 
 class State(NamedTuple):
     slot: int
-    next: dict[int, int]  # the next sequence of each producer
+    next: dict[int, int]  # producer -> next sequence
     kept: list[tuple[int, int]]  # slot and checksum of the last puts
     fold: int  # checksum of all puts, in order
 
 
-Key = tuple[int, int]  # producer and sequence
+Key = tuple[int, int]  # (producer, sequence)
 
 
 class Order:
@@ -99,7 +99,7 @@ class Order:
 
     def __init__(self) -> None:
         self._latest = 0  # the highest slot of all acknowledged puts
-        self._behind: dict[Key, int] = {}  # each unsettled put must come after this slot
+        self._behind: dict[Key, int] = {}  # the slot that each unsettled put must follow
         self._slots: dict[Key, int] = {}
 
     def made(self, key: Key) -> None:
@@ -183,7 +183,7 @@ class Ledger(Protocol):
         return encode(State(self.slot, self.next, list(self.kept), self.fold))
 
     def digest(self) -> bytes:
-        """Return the state without the slot, because the last slot may hold no command."""
+        """Return the state without the slot, because the last slot may not hold a command."""
         return encode((sorted(self.next.items()), list(self.kept), self.fold))
 
     def compact(self) -> None:
@@ -233,7 +233,7 @@ class Ledger(Protocol):
 
 
 class Promises(Checker):
-    """Records which puts are acknowledged, until their producers have processed it."""
+    """Records acknowledged puts until their producers have processed the acknowledgement."""
 
     def __init__(self, acked: dict[Key, None], order: Order) -> None:
         self.acked, self.order = acked, order
@@ -254,14 +254,15 @@ class Producer:
         self.made = 0
         self.stopped = False
         self.waiting: deque[Put] = deque()
-        self._due_again: dict[int, dict[NodeId, tuple[float, float]]] = {}  # by sequence
+        # Sequence -> when to repeat the put to each node.
+        self._due_again: dict[int, dict[NodeId, tuple[float, float]]] = {}
         times = sorted(rng.uniform(0.0, until) for _ in range(BURSTS))
         self._bursts = [until * 0.1, *times]
 
     def step(
         self, now: float, leaders: list[NodeId], acked: dict[Key, None]
     ) -> list[tuple[NodeId, Put]]:
-        """Return the puts to send now, each with a node that believes it is the leader."""
+        """Return the puts to send now, each with a node that considers itself the leader."""
         while self.waiting and (self.number, self.waiting[0].sequence) in acked:
             self._settle(self.waiting.popleft().sequence, acked)
         due = self._due(now)
@@ -281,7 +282,7 @@ class Producer:
     def _ask(self, now: float, node: NodeId, put: Put) -> bool:
         """Return whether to send the put to this node now.
 
-        The pause between repetitions doubles, so that repetitions do not crowd out new puts.
+        The pause between repeats doubles, so that they do not crowd out new puts.
         """
         again = self._due_again.setdefault(put.sequence, {})
         due, pause = again.get(node, (now, self.load.patience))

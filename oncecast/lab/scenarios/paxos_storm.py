@@ -25,11 +25,11 @@ from oncecast.storage.store import Block
 
 LOOK_EVERY = 0.3
 YEAR, HOUR = 365 * 86400.0, 3600.0
-WRONG_STEPS = 5.0  # total time that wall clocks may be wrong, in steps of the decided time
+WRONG_STEPS = 5.0  # how long wall clocks may be wrong in total, in steps of the decided time
 
 
 class GroupStorm(Storm):
-    # Long: one table of faults; a fault that is listed twice is twice as likely.
+    # Long, because it is one table of faults. A fault that is listed twice is twice as likely.
     def __init__(
         self,
         sim: Simulation,
@@ -44,8 +44,8 @@ class GroupStorm(Storm):
         self.history, self.draw, self.wiped = history, draw, wiped
         self.size = history.configs[0][1].size
         self.hurt_max = (self.size - 1) // 2
-        self.hurt: dict[NodeId, None] = {}  # nodes with losses on disk
-        self.bitten: dict[int, dict[NodeId, None]] = {}  # the nodes that have damaged each slot
+        self.hurt: dict[NodeId, None] = {}  # nodes whose disk has lost data
+        self.bitten: dict[int, dict[NodeId, None]] = {}  # slot -> nodes on which it is damaged
         self._wrong_left = WRONG_STEPS * draw.habits.clock_step
         self._wrong = NodeId("")  # the node with the wrong wall clock
         self._kinds += (
@@ -77,7 +77,7 @@ class GroupStorm(Storm):
     # -- disks --
 
     def _wipe(self, node: NodeId) -> bool:
-        """Wipe the disk of a node, which returns with an empty disk and must be admitted again."""
+        """Wipe a node's disk. The node returns with an empty disk and must be admitted again."""
         if not self._may_hurt(node):
             return False
         self.sim.crash(node)
@@ -91,9 +91,9 @@ class GroupStorm(Storm):
         return True
 
     def wipe_one_more(self, within: float) -> bool:
-        """Wipe the disk of a member after the storm, as soon as all members are healthy.
+        """Wipe a member's disk after the storm, as soon as all members are healthy.
 
-        Return False if this was not possible within the time.
+        Return False if that takes longer than `within`.
         """
         limit = self.sim.now + within
         while self.sim.now < limit:
@@ -103,7 +103,7 @@ class GroupStorm(Storm):
         return False
 
     def _flip(self, node: NodeId) -> bool:
-        """Flip a bit in the log of a node, restart the node, and sometimes isolate the leaders."""
+        """Flip a bit in a node's log, restart the node, and sometimes isolate the leaders."""
         if not self._may_hurt(node):
             return False
         slots = self._flip_bit(node)
@@ -131,7 +131,7 @@ class GroupStorm(Storm):
         return True
 
     def _flip_in_change(self, node: NodeId) -> bool:
-        """Cut the links to the leader but not from it, then damage a vote.
+        """Cut the links towards the leader, then damage a vote.
 
         Votes pile up, and the next leader asks for them again. The damaged vote has replaced an
         earlier vote.
@@ -186,7 +186,7 @@ class GroupStorm(Storm):
             ]
             segment.close()
         if self.rng.random() < 0.7:
-            found.reverse()  # the newest first
+            found.reverse()  # try the newest blocks first
         else:
             self.rng.shuffle(found)
         if self.rng.random() < 0.5:
@@ -228,14 +228,14 @@ class GroupStorm(Storm):
             self.sim.repair(fronts)
             disk.fill()
             self.sim.call(0.5, lambda: self._bounce(node))
-            self.sim.call(0.6, lambda: self._restart(node))  # it may have stopped on its own
+            self.sim.call(0.6, lambda: self._restart(node))  # the node may have stopped on its own
 
         self.away[node] = back
         self.sim.call(2.0, lambda: self._return(back))
         return True
 
     def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
-        """Count the disk as hurt until every member has all entries that are chosen so far."""
+        """Count the disk as damaged until every member has all entries chosen so far."""
         last = self.history.last
         self.hurt[node] = None
 
@@ -248,7 +248,7 @@ class GroupStorm(Storm):
         self.sim.call(LOOK_EVERY, look)
 
     def _may_hurt(self, node: NodeId) -> bool:
-        """Return whether the disk of this node may lose records, including its identity."""
+        """Return whether this node's disk may lose records, including the node's identity."""
         allowed = node not in self.hurt and len(self.hurt) < self.hurt_max
         return allowed and self.sim.nodes[node].stack is not None and self._whole(0)
 
@@ -308,20 +308,19 @@ class GroupStorm(Storm):
         return True
 
     def _cut_off_from_peers(self, node: NodeId) -> bool:
-        """Cut a leader off from its peers but not from clients, which it serves while it can."""
+        """Cut off a leader from its peers, but not from the clients that it serves."""
         node = next(iter(self.leaders()), node)
         others = [each for each in self.nodes if each != node]
         if not others or not self._front_away(node, lambda: self.sim.partition([node], others)):
             return False
         if self.rng.random() < 0.5:
-            self._skew(node)  # a slow clock delays its stepping down as long as possible
+            self._skew(node)  # with a slow clock, the leader steps down as late as possible
         return True
 
     def _strand(self, node: NodeId) -> bool:
         """Cut off a leader with a minority of followers, whose votes choose nothing.
 
-        Later one of them is connected again. It receives other values for the same slots, and then
-        it restarts.
+        Later one follower is reconnected, receives other values for the same slots, and restarts.
         """
         leader = next(iter(self.leaders()), None)
         followers = [each for each in self._members() if each != leader and self._spare(each)]
@@ -410,14 +409,17 @@ class GroupStorm(Storm):
         return True
 
     def _set_wall_clock(self, node: NodeId) -> bool:
-        """Set one wall clock wrong for a time that is too short for the group to believe it."""
+        """Set one wall clock wrong, too briefly for the group to accept its time."""
         if self._wrong or self._wrong_left <= 0:
             return False
         if self.rng.random() < 0.5:
             node = next(iter(self.leaders()), node)  # the group reads only the leader's clock
         self._wrong, step = node, self.draw.habits.clock_step
         few = self.rng.uniform(-10.0, 10.0) * step
-        self.sim.set_wall_clock(node, ahead=self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
+        ahead = self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few))
+        if ahead == few and len(self._members()) == 1:
+            ahead = HOUR  # a node that is alone follows each jump of less than a step
+        self.sim.set_wall_clock(node, ahead=ahead)
         lasting = min(self._wrong_left, self._some(self.lasting))
         self._wrong_left -= lasting
         self.sim.call(lasting, self._right_wall_clock)
@@ -435,7 +437,7 @@ class GroupStorm(Storm):
     # -- membership and leader --
 
     def leaders(self) -> list[NodeId]:
-        """Return the running nodes that believe they are the leader."""
+        """Return the running nodes that consider themselves the leader."""
         found = []
         for node in self.nodes:
             paxos = replica(self.sim, node)
@@ -471,7 +473,7 @@ class GroupStorm(Storm):
     def _resize(self, node: NodeId) -> bool:
         size = self.history.configs[-1][1].size
         if len(self.nodes) == self.size:
-            return False  # without spare nodes the group cannot grow
+            return False  # without a spare node, the group cannot grow
         return self._change(Change(size=self.size + (size == self.size)))
 
     def _hand_over(self, node: NodeId) -> bool:

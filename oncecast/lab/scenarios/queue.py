@@ -1,4 +1,4 @@
-"""The eventual queue: no element is taken twice, and each is taken eventually.
+"""The eventual queue: no element is taken twice, and every element is eventually taken.
 
 `queue-fifo` has slow members and slow links. It guarantees nothing if a message is lost.
 
@@ -51,12 +51,12 @@ from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.step import Step
 
 STORM_SECONDS = 4.0  # mean duration of a storm
-PATIENCE = 60.0  # seconds after the storm until every element must be taken
-DELAY_MAX = 0.3  # maximum delay after the storm
+PATIENCE = 60.0  # seconds after the storm within which every element must be taken
+DELAY_MAX = 0.3  # maximum message delay after the storm
 ELEMENTS = 16
 TAKES = 16
 QUEUES = ("one", "other", "third")
-NEVER = -1  # an incarnation that no node has
+NEVER = -1  # a number that no incarnation has
 
 
 def fifo_stack(names: list[NodeId]) -> Build:
@@ -132,12 +132,12 @@ def queue_of(sim: Simulation, node: NodeId) -> Protocol:
 
 
 class Take(NamedTuple):
-    """A request for an element that has no answer yet."""
+    """An unanswered request for an element."""
 
     node: NodeId
     queue: str
     wait: bool
-    withdrawn: bool = False  # whether it was withdrawn, so that an answer is optional
+    withdrawn: bool = False  # whether the request was withdrawn, so that an answer is optional
 
 
 class Once(Checker):
@@ -145,11 +145,11 @@ class Once(Checker):
 
     def __init__(self, queues: tuple[str, ...]) -> None:
         self.queues = queues
-        # The node and the incarnation that put it. None if the element must survive their crash.
+        # The node and incarnation that put the element. None if it must survive their crash.
         self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
         self.tickets = 0
-        self.asked: dict[int, Take] = {}  # by ticket
+        self.asked: dict[int, Take] = {}  # ticket -> request
         self.draining = False
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
@@ -203,14 +203,14 @@ class Once(Checker):
         return ""
 
     def gone(self, sim: Simulation) -> dict[bytes, None]:
-        """Return the elements that were given to a node that crashed before it got them."""
+        """Return the elements given to nodes that crashed before they got them."""
         return {}
 
 
 class OnceThroughCrashes(Once):
     def __init__(self, queues: tuple[str, ...]) -> None:
         super().__init__(queues)
-        self.elements: dict[MessageId, bytes] = {}  # all elements that were ever on a disk
+        self.elements: dict[MessageId, bytes] = {}  # every element that was ever on a disk
         # Keyed by node, incarnation and ticket, because a restarted process counts from 1.
         self.deposits: dict[tuple[NodeId, int, int], bytes] = {}
 
@@ -287,7 +287,7 @@ def withdraw(sim: Simulation, checker: Once, ticket: int) -> None:
 
 
 def busy(sim: Simulation, conditions: Conditions, checker: Once) -> None:
-    """Schedule puts and takes at random times of the storm."""
+    """Schedule puts and takes at random times during the storm."""
     sim.check(checker)
     seconds = conditions.storm_seconds
     for _ in range(conditions.count(ELEMENTS)):
@@ -348,7 +348,11 @@ def play_paxos(sim: Simulation, nodes: int) -> Figures:
     return {"taken": len(checker.taken), "gone": len(gone), "strikes": storm.strikes}
 
 
-QUEUE_FIFO = Scenario("queue-fifo", "the eventual queue by mutual exclusion", 6, play_fifo)
+QUEUE_FIFO = Scenario("queue-fifo", "the eventual queue with mutual exclusion", 6, play_fifo)
 QUEUE_PAXOS = Scenario(
-    "queue-paxos", "the eventual queue by majority, in a storm", 6, play_paxos, nodes_min=3
+    "queue-paxos",
+    "the eventual queue with majorities, in a storm",
+    6,
+    play_paxos,
+    nodes_min=3,
 )

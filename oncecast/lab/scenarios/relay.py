@@ -1,9 +1,9 @@
 """Publishers that follow each other under one producer name, each with its own state directory.
 
-Each publisher is killed, and the next one starts immediately with the same name, while messages of
-the dead one are still in flight. Sometimes the older one is not killed, and both put until one of
-them is fenced. At the end, each directory is used once more. Everything in its outbox must be
-stored once and in order (SVC-2, SVC-8).
+Each publisher is killed, and the next one starts immediately with the same name, while the dead
+publisher's messages are still in flight. Sometimes the older one is not killed, and both put until
+one of them is fenced. At the end, each directory is used once more. Everything in its outbox must
+be stored once and in order (SVC-2, SVC-8).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.simulator.simulated import Simulation
 
 NAME = "shared-directories"
 LOOK_EVERY = 0.1
-SOON = 0.03  # seconds; about as long as an answer takes
+SOON = 0.03  # seconds; about the time that an answer takes
 
 
 class Relay:
@@ -93,7 +93,7 @@ class Relay:
             self._kill(each)
 
     def finish(self) -> None:
-        """Use each directory once more, one by one, until its outbox is empty."""
+        """Use the directories once more, one by one, until each outbox is empty."""
         self._over = True
         self._kill_all()
         self._finish_next(list(self.publishers))

@@ -3,7 +3,7 @@
 Each seed draws its ring (see `ring_draw`). Clients connect to any process. While they publish and
 subscribe, processes join, leave, crash, pause, lose a disk or are cut off, and topics move to new
 owners. Then the faults stop. At the end, every subscriber has every message once and in order, and
-all answers fit one order of events (REP-4 to REP-6).
+all answers are linearizable (REP-4 to REP-6).
 """
 
 from __future__ import annotations

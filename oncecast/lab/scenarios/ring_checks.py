@@ -20,7 +20,7 @@ class Owners(Checker):
         self._sim, self._world, self._topics = sim, world, topics
         self.moves = 0
         self._last: dict[str, str] = {}
-        # The newest state that was seen of each group. A crash of the replicas may lose the applied
+        # The newest state seen of each group. If its replicas crash, they may lose the applied
         # state, but not the log.
         self._arcs: dict[str, tuple[int, Key | None, Key]] = {}
         sim.call(LOOK_EVERY, self._look)
@@ -49,7 +49,7 @@ class Owners(Checker):
             self._last[topic] = group
 
     def finish(self, sim: Simulation) -> None:
-        """Check that replicas of a group that have applied the same slots have the same state."""
+        """Check that a group's replicas have the same state if they have applied the same slots."""
         sums: dict[tuple[str, int], int] = {}
         for process in self._world.processes.values():
             for group, parts in process.replicas.items():

@@ -1,4 +1,4 @@
-"""The clients of a ring: publishers, subscribers, roaming clients, and one that checks ages."""
+"""The clients of a ring: publishers, subscribers, roaming clients and an age checker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import commands as do
 
-PADDING = b"." * 80  # gives the topics some size
+PADDING = b"." * 80  # makes the topics larger
 CONTACTS = 3  # number of processes that a client knows
+AGING = ("aging-0", "aging-1", "aging-2")  # topics with an age limit, usually of several groups
 
 
 class Writer(Publisher):
@@ -40,8 +41,8 @@ class Clients(Checker):
         self.publishers: list[Publisher] = []
         self.subscribers: dict[str, list[Subscriber]] = {}
         self.visitors: list[Visitor] = []
-        self.ager: Ager | None = None
-        self._clients: dict[str, Client] = {}  # by the constant part of their ids
+        self.agers: list[Ager] = []
+        self._clients: dict[str, Client] = {}  # by the constant part of the client's id
 
     @property
     def topics(self) -> list[str]:
@@ -61,9 +62,10 @@ class Clients(Checker):
             visitor = Visitor(*facts, crashes=crashes, habits=self._habits)
             self.visitors.append(visitor)
             self._introduce(visitor, "", until)
-        if self._habits.age:
-            self.ager = Ager(self._sim, "ager", self._contacts(), self._habits)
-            self._introduce(self.ager, Ager.topic, until)
+        for number, topic in enumerate(AGING if self._habits.age else ()):
+            ager = Ager(self._sim, f"ager-{number}", self._contacts(), self._habits)
+            self.agers.append(ager)
+            self._introduce(ager, topic, until)
 
     def _readers(self, number: int) -> Iterator[Subscriber]:
         for crashes in (False, True):
@@ -134,8 +136,8 @@ class Clients(Checker):
         """Stop the requests of visitors, except for a last look at every topic."""
         for visitor in self.visitors:
             visitor.stop()
-        if self.ager is not None:
-            self.ager.stopped = True
+        for ager in self.agers:
+            ager.stopped = True
 
     def finish(self, sim: Simulation) -> None:
         for visitor in self.visitors:

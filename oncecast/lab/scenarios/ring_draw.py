@@ -44,25 +44,26 @@ KEEPING = (
     Policy(age_us=400_000, bytes_max=300, gossip=True),
 )
 PROCESSES_MIN = 3
-SLOT_SECONDS = 0.3  # time allowed for a put if each put waits for the previous one
-MANY = 25  # number of topics in a few runs
-OPERATIONS_MAX = 60  # maximum per roaming client, because the history check searches them
+SLOT_SECONDS = 0.3  # seconds allowed per put if each put waits for the previous one
+MANY = 25  # a large number of topics, which a few runs use
+OPERATIONS_MAX = 60  # maximum per roaming client, because the history check is a search
 
 
 class RingDraw(msgspec.Struct, frozen=True):
-    """All settings of a run. The defaults make a ring that is the same for all seeds."""
+    """All settings of a run. The defaults give the same ring for all seeds."""
 
     processes: int = 4  # number of processes at the start
     early: bool = False  # whether clients start before the ring has formed
     joins: int = 1
     leaves: int = 0
-    seconds: float = 12.0  # duration of the storm
-    topics: int = 5  # topics with checked publishers and subscribers
-    policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())  # used in turn
+    seconds: float = 12.0  # duration of the storm, in seconds
+    topics: int = 5  # number of topics whose publishers and subscribers are checked
+    # Assigned to the topics in turn.
+    policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())
     habits: Habits = Habits()
     options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the processes in turn
     ring: RingOptions = RING
-    pull_bytes: int = 800  # small, so that a move takes several rounds
+    pull_bytes: int = 800  # so small that a move takes several rounds
     little_bytes: int = 400
     channel_bytes: int = 8 << 20  # bytes that a process buffers for each topic that it pushes
     wall: float = 0.0  # maximum seconds between a wall clock and the true time
@@ -72,9 +73,9 @@ class RingDraw(msgspec.Struct, frozen=True):
     disk: Latency = SSD
     keepalive: float = 3.0
     every: float = 0.9  # mean seconds between faults
-    lasting: float = 3.0  # maximum seconds of a fault
+    lasting: float = 3.0  # maximum duration of a fault in seconds
     at_once: int = 2  # maximum number of faults at the same time
-    kinds: float = 1.0  # fraction of the kinds of faults that can occur
+    kinds: float = 1.0  # fraction of the fault kinds that can occur
 
     def options_of(self, index: int) -> GroupOptions:
         return self.options[index % len(self.options)]
@@ -89,7 +90,7 @@ class RingDraw(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Return the seconds of calm after which all pending work must be complete."""
+        """Return the seconds of calm within which all pending work must complete."""
         suspicion = max(options.suspicion for options in self.options)
         replace_after = max(options.replace_after for options in self.options)
         ring = 4 * self.ring.gone_after + 10 * self.ring.stabilize_every
@@ -138,7 +139,7 @@ SECONDS = {(1.5, 4.0): 70, (4.0, 10.0): 26, (10.0, 30.0): 4}
 
 
 def draw_processes(rng: Random, nodes: int) -> int:
-    """Return a number of processes. In a small ring, which is cheap, all are neighbours."""
+    """Return a number of processes. Small rings are cheap, and all processes are neighbours."""
     few = min(nodes, PROCESSES_MIN + 2)
     return rng.randint(PROCESSES_MIN, few if rng.random() < 0.8 else nodes)
 
@@ -149,7 +150,8 @@ def draw_habits(rng: Random, seconds: float, topics: int) -> Habits:
         habits,
         puts=2 if topics == MANY else habits.puts,
         rate=drawing.rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
-        # Longer than most storms, so that a message that is removed earlier reveals a wrong clock.
+        # Longer than most storms, so that a message that is removed too early reveals a wrong
+        # clock.
         age=rng.choice((0.0, 0.0, habits.clock_step + 5.0)),
     )
 

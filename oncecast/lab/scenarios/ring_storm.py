@@ -1,7 +1,7 @@
-"""Faults for a ring of replica groups. The draw limits how many last at the same time.
+"""Faults for a ring of replica groups. The draw limits the number of simultaneous faults.
 
-Each group loses at most one disk, and only after a quiet period. So a majority, and the replicas
-that a leader relies on, never lose records.
+Each group loses at most one disk, and only after a quiet period. A majority, and the replicas that
+a leader relies on, therefore never lose records.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.lab.scenarios.aging import Ager
 from oncecast.lab.scenarios.paxos_storm import HOUR, YEAR
+from oncecast.lab.scenarios.ring_clients import AGING
 from oncecast.lab.scenarios.ring_world import Process, RingWorld
 from oncecast.simulator.simulated import Simulation
 
@@ -24,9 +24,9 @@ class Trouble:
         self.sim, self.world, self.draw = sim, world, world.draw
         self.over = False
         self.strikes: dict[str, int] = {}
-        self._mends: dict[NodeId, Mend] = {}  # functions that repair current faults, by victim
+        self._mends: dict[NodeId, Mend] = {}  # victim -> function that repairs its fault
         self._wiped: dict[str, None] = {}  # groups in which a replica has lost its disk
-        self._wrong: Process | None = None  # the process with the wrong wall clock
+        self._wrong: dict[NodeId, None] = {}  # processes with a wrong wall clock
         self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
         self._kinds: tuple[Callable[[Process], Mend | None], ...] = (
             self._crash,
@@ -59,9 +59,9 @@ class Trouble:
         rng, victims = self.sim.rng, list(self.world.processes.values())
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
         if not self.strikes and rng.random() < 0.5:
-            strike = self._wipe  # later, quiet periods are rare
+            strike = self._wipe  # quiet periods are rare later
         elif self.draw.habits.age and rng.random() < 0.4:
-            strike, victim = self._set_wall_clock, self._leader(Ager.topic) or victim
+            strike, victim = self._set_wall_clock, self._leader(rng.choice(AGING)) or victim
         if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:
             return
         if self.sim.now < self._quiet_until:
@@ -75,7 +75,7 @@ class Trouble:
             self.sim.call(rng.uniform(0.2, lasting), lambda: self._mend(victim.me))
 
     def _leader(self, topic: str) -> Process | None:
-        """Return the process that leads the group that should own the topic, or None."""
+        """Return the process whose replica leads the topic's rightful group, or None."""
         owner = self.world.nearest(topic)
         for process in self.world.processes.values():
             parts = process.replicas.get(owner)
@@ -135,26 +135,46 @@ class Trouble:
         return False
 
     def _set_wall_clock(self, victim: Process) -> Mend | None:
-        """Set one wall clock wrong, unless another clock is already wrong.
+        """Set one wall clock wrong, unless a majority of a group would then be wrong.
 
-        A process without any trusted time is exempt, because a new group trusts its first
-        timestamp.
+        A group with a single replica has the right clock when it starts. Later its clock only
+        jumps far, because the group follows each jump of less than a step.
         """
-        if self._wrong is not None or not self._has_the_time(victim):
+        if not all(self._may_be_wrong(victim, group) for group in victim.seats):
             return None
-        self._wrong, usual = victim, victim.wall_ahead
+        usual = victim.wall_ahead
         few = self.sim.rng.uniform(-10.0, 10.0) * self.draw.habits.clock_step
-        victim.set_wall_clock(usual + self.sim.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
+        ahead = self.sim.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few))
+        if ahead == few and any(len(self._replicas(group)) <= 1 for group in victim.seats):
+            ahead = HOUR
+        self._wrong[victim.me] = None
+        victim.set_wall_clock(usual + ahead)
 
         def right() -> None:
-            self._wrong = None
+            del self._wrong[victim.me]
             victim.set_wall_clock(usual)
 
         return right
 
-    def _has_the_time(self, victim: Process) -> bool:
-        own = victim.replicas.get(victim.group)
-        return own is not None and own.service.machine.registry.clock.trusted > 0
+    def _may_be_wrong(self, victim: Process, group: str) -> bool:
+        replicas = self._replicas(group)
+        if len(replicas) <= 1:
+            return self._has_the_time(victim, group)
+        wrong = sum(node.partition("/")[0] in self._wrong for node in replicas)
+        return 2 * (wrong + 1) <= len(replicas)
+
+    def _replicas(self, group: str) -> tuple[NodeId, ...]:
+        """Return the group's replicas in the latest state that any of them has applied."""
+        groups = [
+            process.replicas[group].service.group
+            for process in self.world.processes.values()
+            if group in process.replicas
+        ]
+        return max(groups, key=lambda each: each.applied).nodes() if groups else ()
+
+    def _has_the_time(self, victim: Process, group: str) -> bool:
+        parts = victim.replicas.get(group)
+        return parts is not None and parts.service.machine.registry.clock.trusted > 0
 
     # -- the network --
 
@@ -177,7 +197,7 @@ class Trouble:
         return lambda: self.sim.repair(fronts)
 
     def _halve(self, victim: Process) -> Mend:
-        """Cut half of the processes off from the other half and from all clients."""
+        """Cut off half of the processes from the other half and from all clients."""
         processes = list(self.world.processes.values())
         self.sim.rng.shuffle(processes)
         half = processes[: len(processes) // 2]

@@ -1,4 +1,4 @@
-"""Simulated processes of a ring, each with a ring stack and its replicas."""
+"""Simulated ring processes, each with a ring stack and its replicas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIXED = RingDraw()
 
 
 class Process:
-    """A process across its restarts. Its disks survive them."""
+    """A process across its restarts, which its disks survive."""
 
     def __init__(
         self, world: RingWorld, name: str, contacts: tuple[NodeId, ...], group: str
@@ -36,7 +36,7 @@ class Process:
         self.left = False
         # Two clocks drift apart by at most twice this rate.
         rng, drift = world.sim.rng, world.draw.drift / 2
-        self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate and offset
+        self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # (rate, offset)
         self.options = world.draw.options_of(len(world.processes))
         step = world.draw.habits.clock_step
         self.limits = replace(LIMITS, clock_step_us=int(step * 1e6))
@@ -140,7 +140,7 @@ class Process:
                 self.world.sim.crash(node)
 
     def lose_disk(self, group: str) -> None:
-        """Wipe the disk of a replica that belongs to the group of another process."""
+        """Wipe the disk of a replica in another process's group."""
         node = self.world.sim.nodes[self.replica(group)]
         if node.stack is not None:
             self.world.sim.crash(node.me)

@@ -22,14 +22,17 @@ from oncecast.simulator.checkers import Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import batch
 from oncecast.wire import commands as do
+from oncecast.wire.errors import OtherContent
 from oncecast.wire.frames import Scan
+from oncecast.wire.results import Published, StagedDropped
 from oncecast.wire.retention import DEFAULT, Policy
 
 SUBSCRIPTIONS = ("shared", "other")
-BYTES = 1 << 16  # maximum bytes of a scan, more than any topic holds
+BYTES = 1 << 16  # maximum bytes per scan, more than any topic holds
+RETRY = 0.1  # seconds until a source tries again after a refusal
 # Checking a history is a search, which takes a long time if many requests overlap.
-REQUESTS_MAX = 100  # maximum requests of a client
-WAITING_MAX = 40  # requests in flight at which a client makes no more requests
+REQUESTS_MAX = 100  # maximum requests per client
+WAITING_MAX = 40  # requests in flight at which a client stops making new ones
 
 Action = Callable[[], None]
 
@@ -41,16 +44,16 @@ class Roamer(Client):
         self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, habits: Habits
     ) -> None:
         self.rng = Random(f"{sim.seed}/{name}")
-        # A client resends its outbox. If a topic was deleted, that would put a message twice.
+        # A client resends its outbox, which would put a message twice if a topic was deleted.
         self.deletes, self.keeps = habits.deletes, not habits.deletes
         self.topics = self._draw_topics(habits)
         self.stopped = False
         self.waiting: dict[int, Value] = {}  # requests that must be answered, by ticket
-        self._ticket = self.number = 0  # the last ticket, and the number of values so far
+        self._ticket = self.number = 0  # the last ticket, and the number of values put so far
         self._asked_to_read: dict[tuple[str, str], None] = {}
         self._inboxes: dict[tuple[str, str], Inbox] = {}  # inboxes of the readers that have started
         self._leaving: dict[int, tuple[str, str]] = {}
-        self._source = Source(self, f"source-{name}")
+        self._source = Source(self, f"source-{name}", reuses=habits.reuses)
         self._closes = habits.closes
         self._actions, self._weights = self._draw_actions()
         # Some clients share a producer name and take it over from each other.
@@ -63,7 +66,8 @@ class Roamer(Client):
     def _draw_actions(self) -> tuple[list[Action], list[float]]:
         looking = {self._look: 4.0, self._scan: 4.0, self._list: 0.5, self._show_group: 0.3}
         source = self._source
-        putting = {self._put: 8.0, source.stage: 2.0, source.publish: 2.0, source.drop: 0.3}
+        often = 4.0 if source.reuses else 2.0
+        putting = {self._put: 8.0, source.stage: often, source.publish: often, source.drop: 0.3}
         if self._closes:
             putting[source.close] = 0.5
         reading = {
@@ -96,7 +100,7 @@ class Roamer(Client):
         self._inboxes.clear()
         self._asked_to_read.clear()
         self._leaving.clear()
-        self._source.begin_next()
+        self._source.begin()
         self._act()
 
     def _act(self) -> None:
@@ -104,6 +108,11 @@ class Roamer(Client):
             if len(self.waiting) < WAITING_MAX:
                 self.rng.choices(self._actions, self._weights)[0]()
             self.soon(self.rng.expovariate(self.habits.rate), self._act)
+
+    def make_last_request(self) -> None:
+        """Publish what is staged, because the client is about to crash."""
+        if not self._source.pending:
+            self._source.publish()
 
     def stop(self) -> None:
         """Stop making requests, except for a last look at every topic."""
@@ -116,8 +125,8 @@ class Roamer(Client):
     def check(self) -> None:
         """Raise Violation if a request got no answer.
 
-        Under low limits a topic may stay refused. A put of an earlier process then waits in the
-        outbox for a free place, and later puts wait behind it.
+        Under low limits a topic may stay refused. A put from an earlier process then waits in the
+        outbox, and later puts wait behind it.
         """
         waiting = [each for each in self.waiting.values() if not self._may_wait(each)]
         if waiting:
@@ -134,14 +143,15 @@ class Roamer(Client):
     def _subscription(self) -> str:
         return self.rng.choice(SUBSCRIPTIONS)
 
-    def _ask_call(self, make: Callable[[int, float], Value]) -> None:
-        """Send a request. Some requests have a timeout and need no answer."""
+    def _ask_call(self, make: Callable[[int, float], Value]) -> int:
+        """Send a request, and return its ticket. Some requests time out and need no answer."""
         self._ticket += 1
         hurried = not self.stopped and self.rng.random() < 0.3
         request = make(self._ticket, self.rng.uniform(0.05, 2.0) if hurried else local.NEVER)
         if not hurried:
             self.waiting[self._ticket] = request
         self.ask(request)
+        return self._ticket
 
     def ask_and_wait(self, make: Callable[[int], Value]) -> int:
         """Send a request that must be answered, and return its ticket."""
@@ -150,8 +160,8 @@ class Roamer(Client):
         self.ask(request)
         return self._ticket
 
-    def execute(self, command: Value) -> None:
-        self._ask_call(lambda ticket, timeout: local.Do(ticket, command, timeout))  # type: ignore[arg-type]
+    def execute(self, command: Value) -> int:
+        return self._ask_call(lambda ticket, timeout: local.Do(ticket, command, timeout))  # type: ignore[arg-type]
 
     def batch(self) -> tuple[int, bytes]:
         count = self.rng.choice((1, 1, 2, 3))
@@ -223,7 +233,7 @@ class Roamer(Client):
         return local.Survey(ticket, Scan(0, topic, start, bytes=BYTES), timeout)
 
     def _finish(self) -> None:
-        """Close the producer and give up its name. The next put opens it again."""
+        """Close the producer and give up its name. The next put reopens the producer."""
         self._ticket += 1
         self.ask(local.Finish(self._ticket, forget=True, timeout=1.0))
 
@@ -290,7 +300,8 @@ class Roamer(Client):
                 self.waiting.pop(ticket, None)
                 if left := self._leaving.pop(ticket, None):
                     self._asked_to_read.pop(left, None)
-                self._source.finished(ticket)
+                if isinstance(event, local.Finished):
+                    self._source.finished(ticket, event.outcome)
             case local.Positioned() | local.Arrived() | local.Skipped() | local.Ended():
                 self._hear_reading(event)
             case _:
@@ -320,48 +331,101 @@ class Roamer(Client):
 
 
 class Source:
-    """The source of a roaming client. It publishes its numbers in order, each to one topic."""
+    """The source of a roaming client. It publishes its numbers in order, each to one topic.
 
-    def __init__(self, client: Roamer, name: str) -> None:
-        self.client, self.name = client, name
-        self.number = 0
-        self.ticket = 0  # ticket of the pending publish, or 0
+    With `reuses`, it drops a number whose publish was refused, timed out or was cut off by a crash.
+    Then it stages other messages under the same number and names. First it waits for its own calls,
+    because the session would repeat them after the drop. If a crash cut off a stage, it uses the
+    next number: a late copy of a stage would take the name of a new part.
+    """
+
+    def __init__(self, client: Roamer, name: str, *, reuses: bool) -> None:
+        self.client, self.name, self.reuses = client, name, reuses
+        self.number = self.drops = 0
+        self.ticket = 0  # ticket of the pending publish or drop, or 0
         self.topic = ""
         self.parts: list[str] = []
+        self._staging: dict[int, None] = {}  # tickets of the pending stages
+        self._ends = False  # whether to drop the number once no stage is pending
+
+    @property
+    def pending(self) -> bool:
+        """Return whether a stage, publish or drop is in flight."""
+        return bool(self.ticket or self._staging)
+
+    def begin(self) -> None:
+        """Continue after a start of the client."""
+        self.ticket = 0
+        if self.reuses and self.number and not self._staging:
+            self.drop()
+        else:
+            self._staging.clear()
+            self.begin_next()
 
     def begin_next(self) -> None:
-        self.number, self.ticket = self.number + 1, 0
-        self.parts, self.topic = [], self.client.any_topic()
+        self.number, self.ticket, self.drops = self.number + 1, 0, 0
+        self.parts, self.topic, self._ends = [], self.client.any_topic(), False
 
     def stage(self) -> None:
-        if self.ticket:
+        if self.ticket or self._ends:
             return
         count, packed = self.client.batch()
-        part = f"part-{self.client.number}"
+        part = f"part-{len(self.parts) if self.reuses else self.client.number}"
         self.parts.append(part)
         where = (self.name, self.number, part, self.topic)
-        self.client.execute(do.Stage(*where, count, len(packed), 0, packed))
+        stage = do.Stage(*where, count, len(packed), 0, packed)
+        if self.reuses:
+            ticket = self.client.ask_and_wait(partial(local.Do, command=stage))
+            self._staging[ticket] = None
+        else:
+            self.client.execute(stage)
 
     def publish(self) -> None:
-        if self.parts and not self.ticket:
-            parts = tuple(self.parts)
+        if not self.parts or self.ticket or self._ends:
+            return
+        parts = tuple(self.parts)
+        if not self.reuses:
             publish = do.PublishStaged(self.name, self.number, parts, 0, self.topic)
             self.ticket = self.client.ask_and_wait(partial(local.Do, command=publish))
+            return
+        digest = f"{self.drops}".encode()  # so that it cannot be taken for an earlier publish
+        publish = do.PublishStaged(self.name, self.number, parts, 0, self.topic, digest=digest)
+        self.ticket = self.client.execute(publish)
 
     def drop(self) -> None:
-        if not self.ticket:
-            self.client.execute(do.DropStaged(self.name, self.number, self.topic, renew=True))
+        if self.ticket:
+            return
+        drop = do.DropStaged(self.name, self.number, self.topic, renew=True)
+        if not self.reuses:
+            self.client.execute(drop)
             self.begin_next()
+            return
+        self._ends = bool(self._staging)
+        if not self._ends:
+            self.ticket = self.client.ask_and_wait(partial(local.Do, command=drop))
 
     def close(self) -> None:
         """Close the source. It will not return, so the next number uses another source name."""
-        if not self.ticket:
+        if not self.ticket and not self._ends:
             self.client.execute(do.CloseSource(self.name, 0, self.topic, renew=True))
             self.name = f"{self.name}'"
             self.begin_next()
 
-    def finished(self, ticket: int) -> None:
-        if ticket == self.ticket:
+    def finished(self, ticket: int, outcome: object) -> None:
+        self._staging.pop(ticket, None)
+        if self._ends and not self._staging:
+            self.drop()
+        if ticket != self.ticket:
+            return
+        self.ticket = 0
+        if isinstance(outcome, StagedDropped) and self.reuses:
+            self.drops += 1
+            dropped, self.parts = self.parts, []
+            for _ in dropped:
+                self.stage()
+        elif self.reuses and not isinstance(outcome, Published | OtherContent):
+            self.client.soon(RETRY, self.drop)  # the permission to put may have been withdrawn
+        else:
             self.begin_next()
 
 

@@ -1,8 +1,8 @@
-"""Multicast trees over a ring: all members get each message, even after a fifth of the nodes died.
+"""Multicast trees over a ring: all members get each message, even after a fifth of the nodes die.
 
 Three heartbeats after the deaths, each tree is whole again. Then the seed draws faults: nodes
-restart, and roots more often than other nodes. Nodes are cut off or slow. Members join and leave,
-and messages are late, lost and repeated. No node may deliver a message twice between restarts.
+restart, roots more often than other nodes. Nodes are cut off or slow. Members join and leave, and
+messages are late, lost and repeated. No node may deliver a message twice between restarts.
 Afterwards each tree is whole again, and each member gets each new message.
 """
 
@@ -20,7 +20,7 @@ from oncecast.simulator.weather import LAN
 
 TROUBLE_SECONDS = 10.0  # mean duration of the faults
 TROUBLES = 12  # mean number of faults
-SETTLED_WITHIN = 150.0  # heartbeats after the faults; separated rings find each other by chance
+SETTLED_WITHIN = 150.0  # heartbeats after the faults; separate rings meet by chance
 
 
 class Trouble:
@@ -55,7 +55,7 @@ class Trouble:
             self.sim.call(self.rng.uniform(0.0, conditions.storm_seconds), self._happen)
         self._over_at = self.sim.now + conditions.storm_seconds
         self.sim.run(until=self._over_at)
-        self.sim.run(until=self._over_at)  # again, because a node may come back later
+        self.sim.run(until=self._over_at)  # run again, because a node may come back later
         self.sim.repair()
         weather.set(latency=LAN, loss=0.0, duplication=0.0)
 

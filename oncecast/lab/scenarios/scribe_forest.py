@@ -44,8 +44,9 @@ class Audience(Checker):
 
     def __init__(self) -> None:
         self.joined: dict[str, dict[NodeId, None]] = {}
-        self.got: dict[bytes, dict[NodeId, None]] = {}  # receivers since their last restart
-        self.messages: dict[bytes, str] = {}  # topic by message
+        # Payload -> nodes that have received it since their last restart.
+        self.got: dict[bytes, dict[NodeId, None]] = {}
+        self.messages: dict[bytes, str] = {}  # payload -> topic
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start" and sim.nodes[step.node].starts > 1:
@@ -76,7 +77,7 @@ class Audience(Checker):
 
 
 class Forest:
-    """A ring with the topics of the paper, and the actions that a scenario performs on it."""
+    """A ring with the paper's topics, and the actions that a scenario performs on it."""
 
     def __init__(self, sim: Simulation, nodes: int, topics: int) -> None:
         self.sim, self.audience = sim, Audience()
@@ -106,7 +107,7 @@ class Forest:
         return Stack([chord, Scribe(me, rng, heartbeat_every=heartbeat)])
 
     def grow(self, nodes: int) -> None:
-        """Add nodes to the ring. They take over some keys, and with them some roots."""
+        """Add nodes to the ring. The new nodes take over some keys, and so become roots."""
         for index in range(nodes):
             self.sim.add(NodeId(f"late {index}"), self._build)
         self.sim.run(until=self.sim.now + SETTLE_SECONDS)
@@ -121,7 +122,7 @@ class Forest:
         self.sim.run(until=self.sim.now + JOIN_SECONDS + SETTLE_SECONDS)
 
     def leave(self) -> None:
-        """Let a fraction of the members of each topic leave."""
+        """Let a fraction of each topic's members leave."""
         for topic, members in self.audience.joined.items():
             for node in self.sim.rng.sample(list(members), int(len(members) * LEAVERS)):
                 self.sim.ask(node, LeaveTree(topic))
@@ -141,7 +142,7 @@ class Forest:
         return payload
 
     def owners(self) -> Steady:
-        """Return the ring of the live nodes, which determines the owner of each key."""
+        """Return the ring of live nodes, which determines the owner of each key."""
         alive = self.sim.alive()
         if alive != self._alive:
             self._alive, self._owners = alive, Steady.of(alive)
@@ -187,7 +188,7 @@ class Forest:
             tree = alive[node].get(topic)
             parent = None if tree is None else tree.parent
             if parent not in alive or node in way:
-                return f"{node} has no way up"
+                return f"{node} has no path to the root"
             above = alive[parent].get(topic)
             if above is None or node not in above.children:
                 return f"{parent} does not feed {node}"
@@ -212,11 +213,11 @@ class Forest:
         return self.torn()
 
     def repaired(self, heartbeats: float) -> float:
-        """Return how many heartbeats the trees took to become whole, or raise Violation."""
+        """Return how many heartbeats the repair of the trees took, or raise Violation."""
         return self._until(self.torn, heartbeats)
 
     def settled(self, heartbeats: float) -> float:
-        """Return how many heartbeats ring and trees took to become whole, or raise Violation."""
+        """Return how many heartbeats the repair of ring and trees took, or raise Violation."""
         return self._until(self.unsettled, heartbeats)
 
     def _until(self, wrong: Callable[[], str], heartbeats: float) -> float:

@@ -8,7 +8,7 @@ faults stop.
 At the end, each message is stored once and in order, and each client knows the outcome of its puts.
 All answers together are linearizable (SVC-2, SVC-3, SVC-8, SVC-10, SVC-13).
 
-This is the storm of `paxos` with other draws. The rules within the group are not checked here.
+This is the storm of `paxos` with other settings. It does not check the rules within the group.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import partial
 
 from oncecast.lab.scenarios.paxos import Campaign
 from oncecast.lab.scenarios.paxos_history import CLIENT
+from oncecast.lab.scenarios.paxos_ledger import Top
 from oncecast.lab.scenarios.paxos_storm import GroupStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.lab.scenarios.service_draw import ServiceDraw, draw
@@ -55,9 +56,9 @@ def begin(sim: Simulation, drawn: ServiceDraw, campaign: Campaign) -> GroupStorm
     return storm
 
 
-def run_storm(sim: Simulation, drawn: ServiceDraw, sessions: Sessions, storm: GroupStorm) -> None:
+def run_storm(sim: Simulation, drawn: ServiceDraw, top: Top, storm: GroupStorm) -> None:
     """Start the clients, and stop the faults after the drawn number of seconds."""
-    sessions.begin(sim, storm.leaders, drawn.seconds)
+    top.begin(sim, storm.leaders, drawn.seconds)
     if drawn.deposed:
         when = sim.rng.uniform(0.0, drawn.seconds - drawn.deposed)
         sim.call(when, lambda: depose(sim, storm, drawn.deposed))
@@ -80,7 +81,7 @@ def figures(
 def depose(sim: Simulation, storm: GroupStorm, lasting: float) -> None:
     """Cut a leader with a slow clock off from its peers and from most clients.
 
-    Clients that only read state still reach it. It must not show them stale state.
+    Clients that only read state still reach the leader, which must not show them stale state.
     """
     for leader in storm.leaders()[:1]:
         clients = [node for node in sim.alive() if node.startswith(CLIENT)]

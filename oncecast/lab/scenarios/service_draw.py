@@ -1,6 +1,6 @@
 """The settings that a seed draws for a service storm: nodes, group, clients, disks and network.
 
-Most runs are short. A storm of a few suspicion times, with a dozen operations of each client, finds
+Most runs are short. A storm of a few suspicion times, with a dozen operations per client, finds
 most bugs, and many such runs fit into a campaign.
 """
 
@@ -16,18 +16,23 @@ from oncecast.lab.scenarios.draw import Draw, Habits
 from oncecast.wire.limits import LIMITS, Limits
 
 SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
-SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # lengths in suspicion times
-OPERATIONS_MAX = 25  # maximum per roaming client, because the history check searches them
+SPANS = {
+    (2.0, 5.0): 70,
+    (5.0, 12.0): 28,
+    (12.0, 40.0): 2,
+}  # weights by length, in suspicion times
+OPERATIONS_MAX = 25  # maximum per roaming client, because the history check is a search
+REUSES_SHARE = 0.4  # fraction of storms in which sources use dropped numbers again
 LOW_LIMITS_SHARE = 0.3  # fraction of storms in which nodes restart with low limits
 
 
 class ServiceDraw(Draw, frozen=True):
-    """The draw of a replica group, with its number of nodes."""
+    """The settings of a replica group, with its number of nodes."""
 
     nodes: int = 3
-    spares: int = 0  # nodes that wait for a free seat
+    spares: int = 0  # number of nodes that wait for a free seat
     keepalive: float = 3.0  # seconds of silence after which a link counts as lost
-    deposed: float = 0.0  # seconds that a leader is partitioned from its peers, or 0
+    deposed: float = 0.0  # how long a leader is partitioned from its peers, in seconds; 0 for never
     wall: float = 0.0  # maximum seconds between a wall clock and the true time
 
 
@@ -57,7 +62,7 @@ def draw(seed: int, nodes: int) -> ServiceDraw:
         grows=size > 1 and rng.random() < 0.2,
         options=tuple(replace(one, ahead_min=ahead) for one in each),
         rotates=drawing.draw_rotates(seed, nodes, each),
-        habits=with_limits(draw_habits(rng, seconds), Random(f"{seed}/{nodes}/limits")),
+        habits=draw_all_habits(rng, seed, nodes, seconds),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=drawing.weighted(rng, drawing.NETWORKS),
         fifo=rng.random() < 0.8,
@@ -87,8 +92,15 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
     )
 
 
+def draw_all_habits(rng: Random, seed: int, nodes: int, seconds: float) -> Habits:
+    habits = with_limits(draw_habits(rng, seconds), Random(f"{seed}/{nodes}/limits"))
+    dice = Random(f"{seed}/{nodes}/numbers")
+    reuses, late = dice.random() < REUSES_SHARE, dice.choice((0.0, 0.0, 0.2, 1.0))
+    return msgspec.structs.replace(habits, reuses=reuses, late=late)
+
+
 def with_limits(habits: Habits, rng: Random) -> Habits:
-    """Return the habits with limits that clients reach, and with sources that are closed."""
+    """Return the habits with limits that clients reach, and with clients that close sources."""
     few = rng.random() < LOW_LIMITS_SHARE
     limits = tuple(draw_limits(rng) for _ in range(rng.randint(1, 3))) if few else ()
     return msgspec.structs.replace(habits, limits=limits, closes=rng.random() < 0.3)

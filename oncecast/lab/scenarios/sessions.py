@@ -56,7 +56,7 @@ class Sessions(Checker):
         self.ager: Ager | None = None
         self.relay: Relay | None = None
         self._clients: dict[NodeId, Client] = {}
-        self._restarts = 0  # number of restarts with low limits
+        self._restarts = 0  # number of restarts with low limits so far
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         habits = self.habits
@@ -85,7 +85,7 @@ class Sessions(Checker):
     def _next_limits(self) -> Limits:
         """Return the limits for a node that starts.
 
-        They are low only after the clients that check a topic have everything they need.
+        The limits are low only after the clients that check a topic have everything they need.
         """
         low = self.habits.limits
         if not low or not self._established:
@@ -115,7 +115,7 @@ class Sessions(Checker):
         for client in (*self.publishers, *self.subscribers, *self.roamers):
             self._clients[client.me] = client
             for _ in range(habits.crashes if client.crashes else 0):
-                sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
+                sim.call(sim.rng.uniform(0.0, until), partial(self._strike, client))
 
         if habits.age:
             self.ager = Ager(sim, "ager", nodes, habits)
@@ -156,6 +156,17 @@ class Sessions(Checker):
             name = f"{WATCHER}-{number}"
             self.roamers.append(Watcher(sim, name, nodes[:], crashes=False, habits=habits))
 
+    def _strike(self, client: Client) -> None:
+        """Crash a client. Some clients return before the last messages of their process arrive."""
+        late, rng = self.habits.late, self.sim.rng
+        if not late or not self.habits.renamed or self.sim.nodes[client.me].stack is None:
+            self._bounce(client)
+            return
+        fronts = self.sim.hold([client.me], one_way=True)
+        client.make_last_request()
+        self.sim.call(rng.uniform(0.0, late), partial(self._bounce, client))
+        self.sim.call(rng.uniform(late, 4 * late), partial(self.sim.repair, fronts))
+
     def _bounce(self, client: Client) -> None:
         if client.sim.nodes[client.me].stack is not None:
             away = client.sim.rng.uniform(0.0, self.habits.away)
@@ -185,7 +196,7 @@ class Sessions(Checker):
         if self.ager is not None:
             self.ager.check()
         if self.relay is not None and not self.relay.done:
-            raise Violation(f"{self.relay} has not stored everything in its outboxes")
+            raise Violation(f"{self.relay} has not stored all messages in its outboxes")
         check_topic(self.publishers, self.subscribers, self.outboxes.safe.get(TOPIC, ()))
         for roamer in self.roamers:
             roamer.check()

@@ -2,17 +2,19 @@
 
 It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once per second
 a node sends part of its view on a random walk. The last node of the walk returns part of its own
-view. With four steps this makes six events per node per second. `sim bench` uses this scenario.
+view. With four steps, this causes six events per node per second. `sim bench` uses this scenario.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import ClassVar
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.lab.scenarios.shuffle_messages import Return, Tick, Walk
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.step import Step
@@ -21,32 +23,18 @@ VIEW_MAX = 30
 SAMPLE = 7
 WALK = 4
 EVERY = 1.0
-DICE = 30  # number of random bits, one digit of a Python integer
-
-
-class Walk(Value, tag="Walk"):
-    origin: NodeId
-    steps: int
-    sample: tuple[NodeId, ...]
-
-
-class Return(Value, tag="Return"):
-    sample: tuple[NodeId, ...]
-
-
-class Tick(Value):
-    pass
+DICE = 30  # number of random bits: one digit of a Python integer
 
 
 class Shuffle(Protocol):
     name = "shuffle"
-    Message = Walk | Return
-    Timer = Tick
+    Message: ClassVar = Walk | Return
+    Timer: ClassVar = Tick
 
     def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
         super().__init__(me, rng)
         self.view = list(contacts)
-        self.sent = 0  # index in the view at which the last sample began
+        self.sent = 0  # where the last sample began in the view
 
     def start(self) -> None:
         self.later(EVERY * self.rng.random(), Tick())
@@ -76,7 +64,7 @@ class Shuffle(Protocol):
     def _merge(self, sample: Sequence[NodeId]) -> None:
         """Add the new peers. If the view is full, they replace the peers that were sent last."""
         view = self.view
-        new = set(sample)  # only for lookups, because a set must not be iterated
+        new = set(sample)  # used for lookups only, because a set must not be iterated
         if self.me in new or not new.isdisjoint(view):
             new.difference_update(view, [self.me])
             sample = [peer for peer in sample if peer in new]
@@ -89,11 +77,11 @@ class Shuffle(Protocol):
 
 
 class Views(Checker):
-    """Checks that a view has no duplicates, lacks its own node, and is full at the end."""
+    """Checks that a view has no duplicates, omits its own node, and is full at the end."""
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # an action of the simulator on many nodes, or on a crashed node
+            return  # a simulator action on many nodes, or on a crashed node
         view = view_of(sim, step.node)
         if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
             raise Violation(f"{step.node} has the view {view}")

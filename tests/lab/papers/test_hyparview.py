@@ -35,9 +35,8 @@ def test_active_views_are_symmetric_nearly_full_and_connected(overlay: Overlay) 
 
 
 def test_overlay_has_the_path_lengths_and_clustering_of_a_random_graph(overlay: Overlay) -> None:
-    """NET-2. With 10,000 nodes the paper has clustering 0.00092 and mean path 6.385.
-
-    Ten times the nodes add log 10 / log 4 to a path, and divide the clustering by ten.
+    """NET-2. With 10,000 nodes the paper reports a clustering of 0.00092 and a mean path of 6.385.
+    Ten times as many nodes add log 10 / log 4 to a path, and divide the clustering by ten.
     """
     links = overlay.links()
     assert distances(links).mean == pytest.approx(6.385 - 1.66, rel=0.05)

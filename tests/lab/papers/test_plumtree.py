@@ -24,7 +24,8 @@ def trees() -> Trees:
 
 
 def flood_and_links(trees: Trees, share: float) -> tuple[float, int, float]:
-    """Return the reliability and payloads of a message, and the share that its links reach."""
+    """Return a message's reliability and number of payloads, and the share of nodes that its links
+    reach."""
     trees.overlay.fail(round(share * NODES))
     alive = trees.overlay.alive()
     sizes = dict(zip(alive, part_sizes(trees.overlay.links()), strict=True))

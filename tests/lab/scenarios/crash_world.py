@@ -1,8 +1,8 @@
 """Run publishers, subscribers and a node that may crash at named points, and check the result.
 
-    ordeal([point, other], seed, reply="late")
+    run_crash_points([point, other], seed, reply="late")
 
-The points are hit in this order, each by the first process that reaches it. `ordeal` raises a
+The points are hit in this order, each by the first process that reaches it. The run raises a
 Violation if a message is lost, repeated or out of order at the end.
 """
 
@@ -29,7 +29,7 @@ from tests.client.session.client_world import NODE, Publisher, Subscriber, World
 from tests.crashpoints import Point, all_planted
 
 PATIENCE = 90.0  # virtual seconds until all points must have been hit
-CALM = 20.0  # seconds; longer than any client waits before it asks again
+CALM = 20.0  # seconds; longer than any client waits before it repeats a request
 TROUBLE = 2.0  # seconds after a crash in which replies are lost, repeated or late
 REPLIES = ("", "lost", "repeated", "late")
 SEGMENT_BYTES = 2048  # small enough that a short run trims its log
@@ -37,20 +37,20 @@ SEGMENT_BYTES = 2048  # small enough that a short run trims its log
 Fate = Callable[[NodeId, NodeId, Value], Sequence[float] | None]
 
 
-class Died(BaseException):
-    """Ends the running process in the middle of a step. No process can catch it."""
+class Crashed(BaseException):
+    """Ends the running process in the middle of a step. Processes cannot catch it."""
 
     def __init__(self, victim: NodeId, point: Point) -> None:
         self.victim, self.point = victim, point
 
 
-class Mortal(Simulation):
+class CrashingSimulation(Simulation):
     """A simulation in which nodes may crash within a step, and tests control each message."""
 
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__(seed, **options)
         self.fate: Fate = lambda sender, to, message: None
-        self.died: Callable[[Died], None]
+        self.crashed: Callable[[Crashed], None]
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
         super().at(time, self._do, action, (first, second))
@@ -58,8 +58,8 @@ class Mortal(Simulation):
     def _do(self, action: Action, arguments: tuple[Any, Any]) -> None:
         try:
             action(*arguments)
-        except Died as death:
-            self.died(death)
+        except Crashed as death:
+            self.crashed(death)
 
     def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
         delays = None if sender == to else self.fate(sender, to, message)
@@ -100,7 +100,7 @@ class Rigged(Random):
         return options[self._choice]
 
 
-class Bookkeeper(Subscriber):
+class TransactionalSubscriber(Subscriber):
     """Stores its offset with its result (E3), in steps between which it may crash."""
 
     def __init__(self, world: World, me: str, **options: Any) -> None:
@@ -164,33 +164,33 @@ def build_node(me: NodeId, rng: Random) -> Stack:
 
 
 class CrashWorld(World):
-    """A simulation in which processes hit `points` in this order."""
+    """A simulation in which the processes crash at these points, in this order."""
 
     def __init__(self, seed: int, points: Sequence[Point] = (), reply: str = "") -> None:
         with (
-            patch.object(client_world, "Simulation", Mortal),
+            patch.object(client_world, "Simulation", CrashingSimulation),
             patch.object(client_world, "build_node", build_node),
         ):
             super().__init__(seed)
-        assert isinstance(self.sim, Mortal)
-        self.mortal = self.sim
-        self.mortal.died = self._bury
-        self.mortal.fate = self._fate
+        assert isinstance(self.sim, CrashingSimulation)
+        self.crashing = self.sim
+        self.crashing.crashed = self._crash_victim
+        self.crashing.fate = self._fate
         self.reply = reply
         self.due = list(points)
         self.hit: list[str] = []
-        self.passes = self.sim.rng.randint(1, 4)  # visits of the next point until it is hit
+        self.passes = self.sim.rng.randint(1, 4)  # visits of the next point before it counts as hit
         self._trouble_until = -1.0
 
     def _hear(self, node: NodeId, event: Value) -> None:
         if isinstance(event, local.Stored):
-            self.apps[node].hear(event)  # the client knows it at once
+            self.apps[node].hear(event)  # the client learns at once that its message is stored
         else:
             super()._hear(node, event)
 
     # -- points --
 
-    def strike(self, point: Point, arguments: Any) -> None:
+    def reached(self, point: Point, arguments: Any) -> None:
         if not self.due or self.due[0] is not point:
             return
         victim = running()
@@ -203,20 +203,20 @@ class CrashWorld(World):
         self.passes = self.sim.rng.randint(1, 3)
         self.hit.append(str(point))
         self._trouble_until = self.sim.now + TROUBLE
-        match point.deed:
-            case "meet a twin":
-                self._twin(self.apps[victim])
-            case "come late":
-                self._come_late(victim, arguments[1].message, point)
+        match point.action:
+            case "start a twin":
+                self._start_twin(self.apps[victim])
+            case "deliver late":
+                self._crash_and_deliver_late(victim, arguments[1].message, point)
             case _:
-                raise Died(victim, point)
+                raise Crashed(victim, point)
 
     def _kind(self, process: NodeId) -> str:
         if process == NODE:
             return "node"
         return "publisher" if isinstance(self.apps[process], Publisher) else "subscriber"
 
-    def _bury(self, death: Died) -> None:
+    def _crash_victim(self, death: Crashed) -> None:
         disk = self.sim.nodes[death.victim].disk
         if death.point.disk:
             assert disk is not None
@@ -227,24 +227,24 @@ class CrashWorld(World):
             self.bounce(death.victim)
 
     def bounce(self, node: NodeId) -> None:
-        if self.sim.nodes[node].stack is None:  # it crashes while it starts
+        if self.sim.nodes[node].stack is None:  # the node crashes while it starts
             self.sim.crash(node)
             self.sim.call(0.5, lambda: self.sim.restart(node))
         else:
             super().bounce(node)
 
-    def _come_late(self, victim: NodeId, message: Value, point: Point) -> NoReturn:
+    def _crash_and_deliver_late(self, victim: NodeId, message: Value, point: Point) -> NoReturn:
         """Crash a process, and deliver its message after its restart."""
         for delay in (1.5, 3.0):
             self.sim.call(delay, lambda: Simulation.carry(self.sim, victim, NODE, message))
-        raise Died(victim, point)
+        raise Crashed(victim, point)
 
-    def _twin(self, app: Client) -> None:
+    def _start_twin(self, app: Client) -> None:
         name = f"twin {len(self.hit)} of {app.me.removeprefix('client/')}"
 
         def begin() -> None:
-            if isinstance(app, Bookkeeper):
-                twin = Bookkeeper(self, name, name=app.subscription)
+            if isinstance(app, TransactionalSubscriber):
+                twin = TransactionalSubscriber(self, name, name=app.subscription)
                 twin.effects, twin.seen = app.effects, list(app.seen)
             else:
                 assert isinstance(app, Publisher)
@@ -270,17 +270,20 @@ class CrashWorld(World):
 
     # -- the run --
 
-    def live(self) -> None:
+    def run(self) -> None:
         """Put and read until all points are hit, and for a while after that."""
         with (
             patch.object(simnode, "SEGMENT_BYTES", SEGMENT_BYTES),
-            all_planted(self.due, self.strike),
+            all_planted(self.due, self.reached),
         ):
-            self._live()
+            self._run()
         self.finish()
 
-    def _live(self) -> None:
-        subscribers = [Subscriber(self, "auto"), Bookkeeper(self, "books", name="books")]
+    def _run(self) -> None:
+        subscribers = [
+            Subscriber(self, "auto"),
+            TransactionalSubscriber(self, "books", name="books"),
+        ]
         self.run_until(lambda: all(each.positioned for each in subscribers))
         Publisher(self, "durable", 4, durable=True, name="durable")
         while self.due:
@@ -305,7 +308,7 @@ class CrashWorld(World):
         return all(each.put >= each.puts for each in self._working())
 
 
-def ordeal(points: Sequence[Point], seed: int, reply: str = "") -> CrashWorld:
+def run_crash_points(points: Sequence[Point], seed: int, reply: str = "") -> CrashWorld:
     world = CrashWorld(seed, points, reply)
-    world.live()
+    world.run()
     return world

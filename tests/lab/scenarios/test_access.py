@@ -123,6 +123,11 @@ class Clients:
             assert isinstance(found, kind), (client, command, found)
 
 
+def is_founded(service: Service) -> bool:
+    holdings = service.machine.registry.holdings
+    return holdings is not None and holdings.low is not None
+
+
 def services(sim: Simulation, nodes: list[NodeId]) -> list[Service]:
     stacks = [sim.nodes[node].stack for node in nodes]
     return [
@@ -175,6 +180,8 @@ def test_new_topic_owner_enforces_the_same_rules(
     world = RingWorld(seed)
     clients = Clients(world.sim)
     old = world.replicas[OLD]
+    # The first leader founds the group once it has read the clocks of a majority.
+    clients.until(lambda: all(is_founded(each) for each in services(world.sim, old)))
     clients.secure(old)
     clients.check_rules(old)
     world.found(NEW)

@@ -1,6 +1,6 @@
 """No message is lost, repeated or reordered at any crash point or pair of crash points.
 
-`ordeal([BY_NAME[point], ...], seed, reply)` replays a failing run.
+`run_crash_points([BY_NAME[point], ...], seed, reply)` replays a failing run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 from oncecast.wire.errors import NoSuchTopic, NotSubscribed
 from tests.client.session.client_world import NODE, Publisher, Subscriber
 from tests.crashpoints import BY_NAME, POINTS, Point
-from tests.lab.scenarios.crash_world import REPLIES, CrashWorld, ordeal
+from tests.lab.scenarios.crash_world import REPLIES, CrashWorld, run_crash_points
 
 pytestmark = pytest.mark.long
 
@@ -28,10 +28,12 @@ RUNS = SINGLE_SEEDS * len(SINGLES) + len(PAIRS)
 
 def survive(points: list[Point], seed: int, reply: str) -> CrashWorld:
     try:
-        return ordeal(points, seed, reply)
+        return run_crash_points(points, seed, reply)
     except Exception as error:
         names = ", ".join(f"BY_NAME[{str(point)!r}]" for point in points)
-        raise AssertionError(f"{error!r} in ordeal([{names}], {seed}, {reply!r})") from error
+        raise AssertionError(
+            f"{error!r} in run_crash_points([{names}], {seed}, {reply!r})"
+        ) from error
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -62,7 +64,8 @@ def test_each_seed_crashes_a_process_at_a_different_moment() -> None:
 
 @pytest.mark.parametrize("seed", range(SINGLE_SEEDS))
 def test_node_that_lost_its_disk_ends_readers_and_stores_new_puts_once(seed: int) -> None:
-    """SVC-7 SVC-10: its state is lost. Readers get an error, and new puts are stored once."""
+    """SVC-7 SVC-10: the node's state is lost. Readers get an error, and new puts are stored
+    once."""
     world = CrashWorld(seed)
     reader = Subscriber(world, "reader", name="reader")
     world.run_until(lambda: reader.positioned)

@@ -54,6 +54,18 @@ def test_age_limit_allows_for_a_fast_clock() -> None:
     assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
 
 
+def test_last_replica_restarts_with_a_damaged_record_that_it_has_repaired() -> None:
+    """REP-1 REP-2: the group shrank from three replicas to one after the repair."""
+    outcome = run(PAXOS, 3005739, 3)
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+
+
+def test_several_wrong_clocks_in_turn_expire_no_messages() -> None:
+    """SVC-9: the first timestamp was an hour behind, and two more clocks jumped afterwards."""
+    outcome = run(PAXOS, 3002473, 3)
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+
+
 def storm(seed: int, drawn: Draw) -> None:
     sim = Simulation(seed)
     play_drawn(sim, 3, drawn)

@@ -33,7 +33,7 @@ from oncecast.replication.values import Values
 from oncecast.replication.votes import Votes
 from oncecast.simulator.simulated import Simulation
 from tests.lab.scenarios import test_paxos_rules
-from tests.mutants import Mutant, Plant, exact, must_be_noticed, replaced
+from tests.mutants import Mutant, Plant, assert_detected, exact, replaced
 from tests.replication import (
     test_acceptor,
     test_alone,
@@ -43,6 +43,7 @@ from tests.replication import (
     test_learner,
     test_lost_records,
     test_membership,
+    test_membership_exactly,
     test_newcomers,
     test_promises,
     test_replaced,
@@ -58,7 +59,7 @@ pytestmark = pytest.mark.mutants
 
 SEEDS = 200
 MUTANTS: list[Mutant] = []
-Story = Callable[[int], object]
+Detector = Callable[[int], object]
 
 
 def storm(seed: int, *, sessions: bool = False) -> None:
@@ -85,8 +86,23 @@ def another_value_is_chosen(seed: int) -> None:
 def founder_loses_its_disk(seed: int) -> None:
     try:
         test_two_groups.test_founder_that_lost_its_disk_stops_and_the_group_keeps_its_log()
-    except pytest.fail.Exception as failed:  # nothing was raised
+    except pytest.fail.Exception as failed:  # no violation was raised
         raise AssertionError(str(failed)) from failed
+
+
+def lone_replica_lost(what: str) -> None:
+    try:
+        test_restart.test_lone_replica_that_lost_a_slot_after_the_removal_refuses_to_start(what)
+    except pytest.fail.Exception as failed:  # no violation was raised
+        raise AssertionError(str(failed)) from failed
+
+
+def lone_replica_lost_a_vote(seed: int) -> None:
+    lone_replica_lost("vote")
+
+
+def lone_replica_lost_its_incarnation(seed: int) -> None:
+    lone_replica_lost("incarnation")
 
 
 def candidate_is_removed(seed: int) -> None:
@@ -132,7 +148,7 @@ def rules_check_a_restart(seed: int) -> None:
 
 
 def restart_finds_a_gap_in_the_log(seed: int) -> None:
-    test_restart.test_slots_after_a_gap_are_applied_from_the_log_once_the_gap_is_filled()
+    test_restart.test_slots_after_a_gap_are_applied_once_the_gap_is_filled()
 
 
 def replica_loses_records(seed: int) -> None:
@@ -253,12 +269,12 @@ def votes_are_lost(seed: int) -> None:
     test_lost_records.test_lost_slots_stay_lost_until_they_are_applied()
 
 
-def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS) -> None:
-    MUTANTS.append(Mutant(rule, plant, story, seeds))
+def mutant_by(rule: str, plant: Plant, detector: Detector = storm, seeds: int = SEEDS) -> None:
+    MUTANTS.append(Mutant(rule, plant, detector, seeds))
 
 
 def mutant(
-    rule: str, owner: Any, name: str, text: str, instead: str, own_test: Story | None = None
+    rule: str, owner: Any, name: str, text: str, instead: str, own_test: Detector | None = None
 ) -> None:
     """Add a mutant. Set `own_test` where storms would need thousands of seeds."""
 
@@ -270,9 +286,9 @@ def mutant(
 
 
 def damage_mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
-    """Add a mutant that a single replica with a damaged log must notice."""
+    """Add a mutant that a single replica with a damaged log must detect."""
     mutant(rule, owner, name, text, instead)
-    MUTANTS[-1] = MUTANTS[-1]._replace(story=replica_loses_records, seeds=2000)
+    MUTANTS[-1] = MUTANTS[-1]._replace(detector=replica_loses_records, seeds=2000)
 
 
 # -- replies wait for the disk --
@@ -368,7 +384,7 @@ mutant(
 MUTANTS.append(
     MUTANTS[-1]._replace(
         rule="a vote restored with another value breaks a rule of the storms",
-        story=rules_check_a_restart,
+        detector=rules_check_a_restart,
     )
 )
 mutant(
@@ -623,16 +639,16 @@ mutant(
     "a newcomer that has nearly caught up gets proposals",
     Roster,
     "followers",
-    'self.newcomer if self.newcomer_live and not alone else NodeId("")',
+    'self.newcomer if self.newcomer_live else NodeId("")',
     'NodeId("")',
     newcomer_has_nearly_caught_up,
 )
 mutant(
     "a lone leader sends no proposals to a newcomer",
-    Roster,
-    "followers",
-    "and not alone",
-    "",
+    Leader,
+    "_propose",
+    "if others:\n        applied",
+    "if True:\n        applied",
     newcomer_joins_a_lone_leader,
 )
 mutant(
@@ -678,10 +694,48 @@ mutant(
 mutant(
     "no member is removed before a majority of the remaining members has all slots",
     Roster,
-    "informed",
+    "have",
     "return left.agreed([*current, self.membership.self_as_member])",
     "return True",
     new_member_has_no_slots_yet,
+)
+mutant(
+    "a member leaves only once the remaining members have the slots in flight",
+    Leader,
+    "_must_wait",
+    "if self.roster.have(config, slot - 1):",
+    "if True:",
+    exact(
+        test_membership_exactly.test_leader_leaves_a_group_of_two_only_once_the_other_replica_has_every_slot
+    ),
+)
+mutant(
+    "a removal that waits is withdrawn if a remaining member fails",
+    Reconfiguration,
+    "look",
+    "term.withdraw_membership()",
+    "pass",
+    exact(test_membership_exactly.test_removal_that_waits_is_withdrawn_if_a_remaining_member_fails),
+)
+mutant(
+    "a removal that waits for too long is withdrawn",
+    Reconfiguration,
+    "_informed",
+    "return not late or roster.have(left, term.removing - 1)",
+    "return True",
+    exact(
+        test_membership_exactly.test_commands_do_not_wait_long_for_a_member_that_does_not_catch_up
+    ),
+)
+mutant(
+    "a member stays while it may have an entry that the leader cannot read",
+    Reconfiguration,
+    "_may_lose",
+    "self._informed(left) and (self.roster.absent(node) or not needed)",
+    "self._informed(left)",
+    exact(
+        test_membership_exactly.test_leader_removes_no_member_that_may_have_an_entry_that_it_cannot_read
+    ),
 )
 mutant(
     "a member with a lost disk counts as absent",
@@ -770,7 +824,7 @@ mutant(
     "and not within(promise.lost, slot)",
     "",
 )
-MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
+MUTANTS[-1] = MUTANTS[-1]._replace(detector=storm_with_fixed_options)
 mutant(
     "the lost range reaches up to the highest accepted slot",
     Votes,
@@ -785,7 +839,7 @@ mutant(
     "self._doubt(first)",
     "pass",
 )
-MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
+MUTANTS[-1] = MUTANTS[-1]._replace(detector=storm_with_fixed_options)
 
 damage_mutant(
     "a new incarnation keeps no value that may not be chosen",
@@ -833,12 +887,13 @@ mutant(
     "pass",
     skipped_record_is_lost,
 )
-damage_mutant(
+mutant(
     "only the latest installed snapshot counts",
     Recovery,
     "restore",
     "max(progress.skipped, slot)",
     "slot",
+    exact(test_lost_records.test_snapshot_of_fewer_slots_makes_no_skipped_vote_count),
 )
 damage_mutant(
     "no vote replaces a learned value",
@@ -890,9 +945,33 @@ mutant(
     "a replica that is alone applies its log before it starts",
     Recovery,
     "start",
-    "if not self.votes.damage:\n        self._finish_alone()\n    self.learner.start()",
-    "self.learner.start()\n    if not self.votes.damage:\n        self._finish_alone()",
+    "whole = self._finish_alone()\n    self.learner.start()",
+    "self.learner.start()\n    whole = self._finish_alone()",
     founder_restarts_with_many_undecided_slots,
+)
+mutant(
+    "a replica that is alone starts if it has repaired its damaged log",
+    Recovery,
+    "_finish_alone",
+    "return membership.is_alone and not after(progress.applied, votes.lost)",
+    "return False",
+    exact(test_restart.test_lone_replica_starts_if_it_has_fetched_the_damaged_slot_before),
+)
+mutant(
+    "a replica that is alone does not start if it may have lost a vote",
+    Recovery,
+    "_finish_alone",
+    "and not after(progress.applied, votes.lost)",
+    "",
+    lone_replica_lost_a_vote,
+)
+mutant(
+    "a replica that is alone does not start if it may have lost its incarnation",
+    Recovery,
+    "_finish_alone",
+    "if votes.damage and votes.promise_uncertain:",
+    "if False:",
+    lone_replica_lost_its_incarnation,
 )
 mutant(
     "a promise fits in a message",
@@ -960,7 +1039,7 @@ mutant(
     "heard_leader",
     "and self.io.now >= self.bound_until",
     "",
-    exact(test_shorter_suspicion.test_shorter_time_is_stored_only_after_the_old_lease),
+    exact(test_shorter_suspicion.test_shorter_suspicion_time_is_stored_only_after_the_old_lease),
 )
 mutant(
     "a longer suspicion time is on disk before a leader relies on it",
@@ -968,7 +1047,7 @@ mutant(
     "on_beat",
     "after=max(votes.promised_in, self.following.bound_in)",
     "after=votes.promised_in",
-    exact(test_shorter_suspicion.test_longer_time_is_stored_before_the_replica_relies_on_it),
+    exact(test_shorter_suspicion.test_longer_suspicion_time_is_stored_before_the_replica_uses_it),
 )
 mutant(
     "a lease binds the last replica after a restart",
@@ -979,7 +1058,7 @@ mutant(
     last_replica_restarts,
 )
 mutant(
-    "a lease starts when the Beat was sent",
+    "a lease starts when the leader sends the Beat, not when it is answered",
     Leader,
     "on_heard",
     "message.stamp + ",
@@ -1167,4 +1246,4 @@ service_mutant(
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_removed_rule_is_detected(mutant: Mutant) -> None:
-    must_be_noticed(mutant)
+    assert_detected(mutant)

@@ -17,7 +17,7 @@ from tests.lab.scenarios.test_service_mutants import (
     no_dedup,
     producer_counts_too_few_messages,
 )
-from tests.mutants import Mutant, Plant, must_be_noticed
+from tests.mutants import Mutant, Plant, assert_detected
 from tests.seeds import seeds
 
 pytestmark = pytest.mark.long
@@ -81,4 +81,4 @@ def each_replica_has_its_own_limits(patch: pytest.MonkeyPatch) -> None:
 )
 def test_storms_detect_a_missing_rule_within_50_seeds(plant: Plant) -> None:
     """SVC-2 SVC-3: most of the mutants come from other suites."""
-    must_be_noticed(Mutant(plant.__name__, plant, storm, 50))
+    assert_detected(Mutant(plant.__name__, plant, storm, 50))

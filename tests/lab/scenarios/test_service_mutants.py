@@ -22,7 +22,7 @@ from oncecast.replication.values import Values
 from oncecast.simulator.simnode import SimulatedNode
 from oncecast.wire import commands as do
 from tests.client.session.promises import storm
-from tests.mutants import Mutant, Plant, must_be_noticed
+from tests.mutants import Mutant, Plant, assert_detected
 
 pytestmark = pytest.mark.mutants
 
@@ -206,4 +206,4 @@ def log_is_trimmed_before_batches_are_carried(patch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_storms_detect_a_missing_rule(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-9 SVC-10"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

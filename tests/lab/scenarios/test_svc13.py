@@ -22,7 +22,7 @@ from tests.client.session.promises import service_of
 from tests.crashpoints import (
     BY_NAME,
     DECIDED,
-    LETS_GO,
+    RELEASES,
     Location,
     Point,
     after,
@@ -31,14 +31,14 @@ from tests.crashpoints import (
     is_ack,
     is_get,
     is_put,
-    lets_go,
+    releases,
 )
-from tests.lab.scenarios.crash_world import CrashWorld, ordeal
+from tests.lab.scenarios.crash_world import CrashWorld, run_crash_points
 
 pytestmark = pytest.mark.long
 
 SEEDS = 8
-FICKLE = "fickle"  # a subscription that ends
+FICKLE = "fickle"  # a subscription that another client ends
 seeds = pytest.mark.parametrize("seed", range(SEEDS))
 
 
@@ -60,22 +60,22 @@ def machine(world: CrashWorld) -> Machine:
 @seeds
 def test_subscriber_that_crashes_after_get_resumes_at_its_offset(seed: int) -> None:
     """SVC-13 SVC-3 SVC-11"""
-    ordeal([BY_NAME["subscriber: get sent"]], seed)
+    run_crash_points([BY_NAME["subscriber: get sent"]], seed)
 
 
 @seeds
 def test_subscriber_that_crashes_before_ack_processes_each_message_once(seed: int) -> None:
     """SVC-13 SVC-3"""
     for name in ("data received", "handler runs", "committed, not acked"):
-        ordeal([BY_NAME[f"subscriber: {name}"]], seed)
+        run_crash_points([BY_NAME[f"subscriber: {name}"]], seed)
 
 
 @seeds
 def test_subscriber_that_crashes_after_subscribe_is_subscribed_once(seed: int) -> None:
     """SVC-13 SVC-6"""
-    world = CrashWorld(seed, [at("subscriber", after(LETS_GO, lets_go(calls(do.Subscribe))))])
+    world = CrashWorld(seed, [at("subscriber", after(RELEASES, releases(calls(do.Subscribe))))])
     world.passes = 1 + seed % 2
-    world.live()
+    world.run()
     assert list(machine(world).registry.topics[TOPIC].subscriptions) in (
         ["auto", "books"],
         ["books", "auto"],
@@ -105,7 +105,7 @@ def unsubscribing(seed: int, point: Point) -> Leaver:
     reader = Subscriber(world, "reader", name=FICKLE)
     world.run_until(lambda: reader.positioned)
     leaver = Leaver(world, "leaver")
-    world.live()
+    world.run()
     assert reader.ended is not None
     topic = machine(world).registry.topics[TOPIC]
     assert FICKLE not in topic.subscriptions
@@ -116,7 +116,7 @@ def unsubscribing(seed: int, point: Point) -> Leaver:
 @seeds
 def test_subscriber_that_crashes_after_unsubscribe_is_unsubscribed_once(seed: int) -> None:
     """SVC-13 SVC-6"""
-    point = at("subscriber", after(LETS_GO, lets_go(calls(do.Unsubscribe))))
+    point = at("subscriber", after(RELEASES, releases(calls(do.Unsubscribe))))
     leaver = unsubscribing(seed, point)
     assert (leaver.starts, leaver.answers) == (2, [True])  # the second answer is "already"
 
@@ -127,14 +127,16 @@ def test_subscriber_that_crashes_after_unsubscribe_is_unsubscribed_once(seed: in
 @seeds
 def test_get_is_repeated_after_a_broker_crash(seed: int) -> None:
     """SVC-13 SVC-3"""
-    ordeal([at("node", after("oncecast.broker.gateway:Gateway.receive", hears(is_get)))], seed)
+    run_crash_points(
+        [at("node", after("oncecast.broker.gateway:Gateway.receive", hears(is_get)))], seed
+    )
 
 
 @seeds
 def test_broker_that_crashes_after_put_stores_the_message_once(seed: int) -> None:
     """SVC-13 SVC-2 SVC-10"""
     for name in ("proposed", "accepted by the only replica", "applied, not answered"):
-        ordeal([BY_NAME[f"node: {name}"]], seed)
+        run_crash_points([BY_NAME[f"node: {name}"]], seed)
 
 
 @seeds
@@ -148,8 +150,8 @@ def test_subscribe_repeated_after_a_broker_crash_is_answered_with_already(seed: 
 
     world = CrashWorld(seed, [at("node", after(DECIDED, decides(do.Subscribe)))])
     world.passes = 1
-    world.mortal.fate = note
-    world.live()
+    world.crashing.fate = note
+    world.run()
     assert any(each.already for each in answers)
 
 
@@ -166,13 +168,13 @@ def test_unsubscribe_repeated_after_a_broker_crash_is_answered_with_already(seed
 @seeds
 def test_publisher_that_crashes_before_sending_a_put_sends_it_after_a_restart(seed: int) -> None:
     """SVC-13 SVC-2"""
-    ordeal([BY_NAME["publisher: stored"]], seed)
+    run_crash_points([BY_NAME["publisher: stored"]], seed)
 
 
 @seeds
 def test_put_is_stored_once_if_its_publisher_crashes_after_sending_it(seed: int) -> None:
     """SVC-13 SVC-2"""
-    ordeal([BY_NAME["publisher: sent"]], seed)
+    run_crash_points([BY_NAME["publisher: sent"]], seed)
 
 
 # -- a message is lost --
@@ -192,8 +194,8 @@ def losing(seed: int, wanted: Sequence[Callable[[Value], bool]]) -> None:
             return None
         return ()
 
-    world.mortal.fate = lose
-    world.live()
+    world.crashing.fate = lose
+    world.run()
     assert not left, "a message of this kind was never sent"
 
 
@@ -218,8 +220,8 @@ def test_lost_resend_request_is_repeated(seed: int) -> None:
             return () if lost["resend request"] < 3 else None
         return None
 
-    world.mortal.fate = lose
-    world.live()
+    world.crashing.fate = lose
+    world.run()
     assert lost["resend request"] > 0, "the broker did not request a resend"
 
 

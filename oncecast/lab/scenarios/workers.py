@@ -1,0 +1,233 @@
+"""Workers of a shared subscription in a storm: they crash, stall, fail and come back.
+
+Each seed draws the group and its faults like the scenario `service`, and the settings of the
+subscription. A reference model checks each decided command (WRK-1 to WRK-4). At the end, each
+message is accepted once or is a dead letter once, and no message had too many deliveries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import msgspec
+
+from oncecast.broker.dispatching import Dispatcher
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.governing import Governor
+from oncecast.broker.service import Service
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.lab.scenarios import service, service_draw
+from oncecast.lab.scenarios.draw import Habits
+from oncecast.lab.scenarios.paxos import Campaign
+from oncecast.lab.scenarios.paxos_clients import Client, Outboxes
+from oncecast.lab.scenarios.paxos_history import CLIENT, GroupHistory
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.lab.scenarios.service_draw import ServiceDraw
+from oncecast.lab.scenarios.workers_apps import Feeder, WorkerApp
+from oncecast.lab.scenarios.workers_reference import TOPIC, Reference
+from oncecast.replication.paxos import Paxos
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire import levels
+from oncecast.wire.sharing import Shared
+
+
+class WorkersDraw(ServiceDraw, frozen=True):
+    shared: Shared = Shared()
+    workers: int = 3
+    window: int = 4  # messages that a worker holds
+    slow: float = 0.1  # mean seconds of a job, about
+    stalls: int = 2  # of each worker
+    window_bytes: int = 8 << 20
+
+
+def draw(seed: int, nodes: int) -> WorkersDraw:
+    rng = Random(f"{seed}/{nodes}/workers")
+    base = service_draw.draw(seed, nodes)
+    lease = rng.choice((0.2, 0.5, 1.0, 3.0))
+    # Wall clocks are right: the tests of the state machine cover clocks that are wrong.
+    habits = Habits(
+        puts=rng.randint(5, 40),
+        crashes=rng.randint(0, 3),
+        away=rng.choice((0.0, 0.2, 1.5)),
+        clock_step=0.0,
+        snapshot_bytes=base.habits.snapshot_bytes,
+    )
+    fields = msgspec.structs.asdict(base) | {"habits": habits, "wall": 0.0}
+    return WorkersDraw(
+        **fields,
+        shared=Shared(
+            lease_us=int(lease * 1e6),
+            deliveries_max=rng.choice((0, 1, 2, 3, 10)),
+            backoff_min_us=rng.choice((0, 50_000, 300_000)),
+            backoff_max_us=rng.choice((300_000, 2_000_000)),
+            in_flight_max=rng.choice((1, 5, 1000)),
+            by_key=rng.random() < 0.4,
+        ),
+        workers=rng.randint(1, 5),
+        window=rng.choice((1, 2, 5, 100)),
+        slow=lease * rng.choice((0.05, 0.3, 1.0)),
+        stalls=rng.randint(0, 3),
+        window_bytes=rng.choice((8 << 20, 8 << 20, 100)),
+    )
+
+
+class Workshop(Checker):
+    """The Top of a campaign that runs the service with workers."""
+
+    def __init__(self, sim: Simulation, drawn: WorkersDraw) -> None:
+        self.sim, self.drawn = sim, drawn
+        self.outboxes = Outboxes()
+        self.reference: Reference
+        self.feeders: list[Feeder] = []
+        self.workers: list[WorkerApp] = []
+        self._clients: dict[NodeId, Client] = {}
+        self._calm = False
+
+    def watch(self, history: GroupHistory) -> None:
+        self.reference = Reference(history, self.drawn.shared)
+
+    def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
+        made = Service(
+            me,
+            rng,
+            group=group,
+            wall=lambda: self.sim.wall_us(me),
+            snapshot_bytes=self.drawn.habits.snapshot_bytes,
+        )
+        group.attach(made)
+        return [
+            made,
+            Gateway(me, rng, service=made),
+            Dispatcher(me, rng, service=made, window_bytes=self.drawn.window_bytes),
+            Governor(me, rng, group=group.status),
+        ]
+
+    def checkers(self) -> list[Checker]:
+        return [self, self.outboxes, self.reference]
+
+    # -- clients --
+
+    def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
+        nodes = [node for node in sim.nodes if not node.startswith(CLIENT)]
+        drawn, habits = self.drawn, self.drawn.habits
+        for crashes in (False, True):
+            name = "mortal-feeder" if crashes else "feeder"
+            pause = 0.8 * until / habits.puts
+            self.feeders.append(
+                Feeder(sim, name, nodes, crashes=crashes, readers=[], pause=pause, habits=habits)
+            )
+        for number in range(drawn.workers):
+            sim.rng.shuffle(nodes)
+            self.workers.append(
+                WorkerApp(
+                    sim,
+                    f"worker-{number}",
+                    nodes[:],
+                    habits=habits,
+                    reference=self.reference,
+                    settings=drawn.shared,
+                    window=drawn.window,
+                    slow=drawn.slow,
+                )
+            )
+        for client in (*self.feeders, *self.workers):
+            self._clients[client.me] = client
+            for _ in range(habits.crashes if client.crashes else 0):
+                sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
+        for worker in self.workers:
+            for _ in range(drawn.stalls):
+                sim.call(sim.rng.uniform(0.0, until), partial(self._stall, worker))
+
+    def _bounce(self, client: Client) -> None:
+        if self.sim.nodes[client.me].stack is not None:
+            self.sim.bounce(client.me, self.sim.rng.uniform(0.0, self.drawn.habits.away))
+
+    def _stall(self, worker: WorkerApp) -> None:
+        """Stop a worker for up to three leases, as a long garbage collection does."""
+        node = self.sim.nodes[worker.me]
+        if node.stack is None or node.paused:
+            return
+        self.sim.pause(worker.me)
+        lease = self.drawn.shared.lease_us / 1e6
+        self.sim.call(self.sim.rng.uniform(0.5, 3.0) * lease, lambda: self._go_on(worker.me))
+
+    def _go_on(self, worker: NodeId) -> None:
+        if self.sim.nodes[worker].paused:
+            self.sim.resume(worker)
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        client = self._clients.get(node)
+        if client is not None:  # deferred, because the step that emits the event has not ended
+            client.soon(0.0, lambda: client.hear(event))
+
+    # -- the end --
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.calm()
+
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+        reference = self.reference
+        if reference.unsettled:
+            raise Violation(f"offsets {reference.unsettled} are not settled")
+        if len(set(reference.values)) != len(reference.values):
+            raise Violation("a message is in the topic twice")
+        for feeder in self.feeders:
+            feeder.check(reference.values)
+        for value in self.outboxes.safe.get(TOPIC, ()):
+            if value not in reference.values:
+                raise Violation(f"{value!r} was in an outbox but is lost")
+        self._check_deliveries()
+        for node, (made, *_) in stacks.items():
+            assert isinstance(made, Service)
+            if made.machine.checksum() != reference.checksum:
+                raise Violation(f"{node} has another state than the reference")
+
+    def _check_deliveries(self) -> None:
+        starts: dict[int, int] = {}
+        for worker in self.workers:
+            for _, offset in worker.started:
+                starts[offset] = starts.get(offset, 0) + 1
+        most = self.drawn.shared.deliveries_max
+        many = [offset for offset, count in starts.items() if 0 < most < count]
+        if many:
+            raise Violation(f"offsets {many} were started more than {most} times")
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    return play_drawn(sim, draw(sim.seed, nodes))
+
+
+def play_drawn(sim: Simulation, drawn: WorkersDraw) -> Figures:
+    service.set_up(sim, drawn)
+    workshop = Workshop(sim, drawn)
+    campaign = Campaign(
+        sim, drawn.nodes, workshop, drawn, spares=drawn.spares, rules=False, level=levels.KNOWN
+    )
+    workshop.watch(campaign.history)
+    storm = service.begin(sim, drawn, campaign)
+    service.run_storm(sim, drawn, workshop, storm)
+    campaign.settle(storm)
+    reference = workshop.reference
+    return {
+        "nodes": drawn.nodes,
+        "strikes": storm.strikes,
+        "slots": campaign.history.last,
+        "messages": len(reference.values),
+        "leases": reference.leases,
+        "refused": reference.refused,
+        "dead_letters": len(reference.letters),
+    }
+
+
+WORKERS = Scenario(
+    "workers",
+    "workers of a shared subscription that crash, stall and fail, in a storm",
+    5,
+    play,
+    nodes_min=1,
+    draw=draw,
+)

@@ -1,0 +1,230 @@
+"""Applications of the scenario `workers`: one that puts jobs, and workers that misbehave.
+
+A worker acknowledges most jobs. It gives some back, rejects some, and holds some for a long time.
+It crashes, and it stalls longer than its leases. Then it settles what it held before, with its old
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from oncecast.client.session import local
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.lab.scenarios.draw import Habits
+from oncecast.lab.scenarios.paxos_clients import Client, Publisher
+from oncecast.lab.scenarios.workers_reference import SUBSCRIPTION, TOPIC, Lease, Reference
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.errors import AnyRefusal, LevelTooLow
+from oncecast.wire.results import Settled
+from oncecast.wire.sharing import BY_BACKOFF, Settle, Shared
+
+SUBSCRIBE, GHOST, CONFIRM = -1, -2, 0  # tickets; later ones confirm settlements
+WHERE = (TOPIC, SUBSCRIPTION)
+KEYS = (None, None, b"a", b"b")
+
+
+class Feeder(Publisher):
+    """Puts numbered jobs, some of them with a key, once the subscription exists."""
+
+    subscribed = False
+
+    def begin(self) -> None:
+        self._batches.clear()
+        self.ask(local.Do(SUBSCRIBE, do.SubscribeShared(TOPIC, SUBSCRIPTION, do.FromEarliest(), 0)))
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case local.Finished(ticket) if ticket == SUBSCRIBE:
+                if isinstance(event.outcome, LevelTooLow):
+                    self.soon(0.1, self.begin)
+                else:
+                    self.go_on()
+            case _:
+                super().hear(event)
+
+    def packed(self, numbers: range) -> bytes:
+        values = [self.value(number) for number in numbers]
+        keys = [self.sim.rng.choice(KEYS) for _ in numbers]
+        return batch.encode(values, timestamps=1, keys=keys)
+
+
+class WorkerApp(Client):
+    """One worker. `tame` is set when it must finish all jobs."""
+
+    keeps = False
+
+    def __init__(
+        self,
+        sim: Simulation,
+        name: str,
+        nodes: list[NodeId],
+        *,
+        habits: Habits,
+        reference: Reference,
+        settings: Shared,
+        window: int,
+        slow: float,
+    ) -> None:
+        self.reference, self.settings = reference, settings
+        self.window, self.slow = window, slow
+        self.tame = False
+        self.started: dict[Lease, None] = {}  # leases under which a job was ever started
+        self.old: list[tuple[str, Lease]] = []  # what earlier processes held, with their names
+        self._forget()
+        super().__init__(sim, name, nodes, crashes=True, habits=habits)
+
+    def _forget(self) -> None:
+        self._queue: deque[Lease] = deque()
+        self._busy: dict[Lease, None] = {}
+        self._given: set[Lease] = set()
+        self._lost: set[Lease] = set()
+        self._unconfirmed: list[Lease] = []
+        self._confirms: dict[int, list[Lease]] = {}
+        self._ticket = CONFIRM
+        self._worker = ""
+
+    def begin(self) -> None:
+        self.old += [(self._worker, lease) for lease in (*self._busy, *self._queue)]
+        self._forget()
+        subscribe = do.SubscribeShared(*WHERE, do.FromEarliest(), 0, self.settings)
+        self.ask(local.Do(SUBSCRIBE, subscribe))
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case local.Finished(ticket, outcome) if ticket == SUBSCRIBE:
+                self._subscribed(outcome)
+            case local.Finished(ticket, outcome) if ticket > CONFIRM:
+                self._confirmed(self._confirms.pop(ticket), outcome)
+            case local.Given():
+                self._given_jobs(event)
+            case local.Expired(_, _, leases):
+                self._give_back([each for each in self._queue if each in leases])
+            case local.Lost(_, _, leases):
+                self._lost_leases(leases)
+            case local.Ended():
+                raise Violation(f"{self.me}: {event}")
+            case _:
+                pass
+
+    def _subscribed(self, outcome: local.Outcome) -> None:
+        if isinstance(outcome, LevelTooLow):
+            self.soon(0.1, self.begin)
+        elif isinstance(outcome, AnyRefusal | local.NoAnswer):
+            raise Violation(f"{self.me}: {outcome}")
+        else:
+            self.ask(local.Join(*WHERE, self.window))
+            self._haunt()
+
+    # -- jobs --
+
+    def _given_jobs(self, given: local.Given) -> None:
+        for message, deliveries in zip(given.messages, given.deliveries, strict=True):
+            lease = (given.token, message.offset)
+            worker, counted = self.reference.holders.get(lease, ("", 0))
+            self._worker = worker
+            if not worker.startswith(f"{self.me.partition('#')[0]}#") or counted != deliveries:
+                raise Violation(f"{self.me} got {lease}, delivery {deliveries}, of {worker!r}")
+            if lease in self._given:
+                raise Violation(f"{self.me} got {lease} twice")
+            if message.value != self.reference.values[message.offset]:
+                raise Violation(f"{self.me} got {message.value!r} at offset {message.offset}")
+            self._given.add(lease)
+            self._queue.append(lease)
+            self.soon(self._pause(), self._start)
+
+    def _pause(self) -> float:
+        return self.sim.rng.uniform(0.0, 0.02 if self.tame else self.slow)
+
+    def _start(self) -> None:
+        if not self._queue:
+            return
+        lease = self._queue.popleft()
+        self._busy[lease] = None
+        self.started[lease] = None
+        self.soon(self._pause(), lambda: self._finish(lease))
+
+    def _finish(self, lease: Lease) -> None:
+        """Settle a job in one of several ways."""
+        if lease not in self._busy:
+            return
+        draw = self.sim.rng.random()
+        if self.tame or draw < 0.6:
+            self._accept([lease])
+        elif draw < 0.75:
+            delay = self.sim.rng.choice((BY_BACKOFF, BY_BACKOFF, 0, 200_000))
+            self._settle(local.Handle(*WHERE, release=((*lease, delay, "it failed"),)), [lease])
+        elif draw < 0.8:
+            self._settle(local.Handle(*WHERE, reject=((*lease, "it is bad"),)), [lease])
+        elif draw < 0.85:
+            self._accept(list(self._busy))
+        elif draw < 0.9:
+            self._give_back(list(self._queue))
+            self.soon(self.slow, lambda: self._finish(lease))
+        else:
+            self.soon(3 * self.slow, lambda: self._finish(lease))
+
+    def _accept(self, leases: list[Lease]) -> None:
+        self._unconfirmed += leases
+        self._settle(local.Handle(*WHERE, accept=tuple(leases)), leases)
+        if self.sim.rng.random() < 0.5:
+            self._ticket += 1
+            self._confirms[self._ticket], self._unconfirmed = self._unconfirmed, []
+            self.ask(local.Confirm(self._ticket, *WHERE))
+
+    def _give_back(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self._queue.remove(lease)
+        if leases:
+            self.ask(local.Handle(*WHERE, unused=tuple(leases)))
+
+    def _settle(self, handle: local.Handle, leases: list[Lease]) -> None:
+        for lease in leases:
+            del self._busy[lease]
+        self.ask(handle)
+
+    def _lost_leases(self, leases: tuple[Lease, ...]) -> None:
+        assert self.reference.model is not None
+        self._lost.update(leases)
+        for token, offset in leases:
+            message = self.reference.model.messages[offset]
+            held = message.state == "leased" and (message.token, message.worker) == (
+                token,
+                self._worker,
+            )
+            if held:
+                raise Violation(f"{self.me} was told that it has lost {token}, {offset}")
+            if (token, offset) in self._queue:
+                self._queue.remove((token, offset))
+
+    def _confirmed(self, leases: list[Lease], outcome: local.Outcome) -> None:
+        if not isinstance(outcome, Settled):
+            raise Violation(f"{self.me}: {outcome}")
+        for token, offset in leases:
+            if (token, offset) in self._lost:
+                continue
+            if self.reference.accepted.get(offset) != token:
+                raise Violation(f"{self.me}: the ack of offset {offset} is confirmed and lost")
+
+    def _haunt(self) -> None:
+        """Settle with the tokens of an earlier process, under its name or another one."""
+        if not self.old or self.tame:
+            return
+        name, (token, offset) = self.sim.rng.choice(self.old)
+        worker = self.sim.rng.choice((name or "ghost", "ghost"))
+        run = ((token, offset, 1),)
+        accept, renew = (run, ()) if self.sim.rng.random() < 0.5 else ((), run)
+        settle = Settle(*WHERE, worker, 1_000_000 + len(self.old), accept, renew=renew)
+        self.ask(local.Do(GHOST, settle))
+        self.soon(self.sim.rng.uniform(0.0, 1.0), self._haunt)
+
+    # -- the end --
+
+    def calm(self) -> None:
+        """Finish all jobs from now on."""
+        self.tame = True
+        for lease in list(self._busy):
+            self._finish(lease)

@@ -1,0 +1,198 @@
+"""A reference for the decided commands of one shared subscription.
+
+It applies each decided command to a state machine and to the slow model of `shared_model`, and
+compares both after each command. It also records what workers may rely on: the worker that holds
+each message under a token, and how each message was settled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from oncecast.broker.letters import hashed
+from oncecast.broker.machine import Machine
+from oncecast.broker.moves import AnyCommand
+from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Grant, Queue
+from oncecast.lab.scenarios import shared_model as model
+from oncecast.lab.scenarios.paxos_history import GroupHistory
+from oncecast.lab.scenarios.shared_model import SharedModel
+from oncecast.replication.messages import COMMAND
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.step import Step
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.results import Appended, Buried, Leased, Settled, SettlesDone, Subscribed
+from oncecast.wire.sharing import DEAD_OFFSET, Settle, Shared, dead_letter_topic
+
+TOPIC, SUBSCRIPTION = "topic", "workers"
+LETTERS = dead_letter_topic(TOPIC, SUBSCRIPTION)
+NAMES = {WAITING: model.WAITING, BLOCKED: model.BLOCKED, DEAD: model.DEAD}
+
+decode = msgspec.msgpack.Decoder(AnyCommand).decode
+
+Lease = tuple[int, int]  # a token and an offset
+
+
+class Reference(Checker):
+    def __init__(self, history: GroupHistory, settings: Shared) -> None:
+        self._history, self._settings = history, settings
+        self._machine = Machine()
+        self._slot = 0
+        self.model: SharedModel | None = None
+        self.values: list[bytes] = []  # of the topic, by offset
+        self.holders: dict[Lease, tuple[str, int]] = {}  # worker and deliveries
+        self.accepted: dict[int, int] = {}  # the token of each accepted message
+        self.letters: list[int] = []  # the offsets of all dead letters, in order
+        self.leases = self.refused = 0
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        while self._slot < self._history.last:
+            self._slot += 1
+            item = self._history.chosen[self._slot].item
+            if item.kind == COMMAND:
+                self._apply(decode(item.data))
+
+    @property
+    def checksum(self) -> int:
+        return self._machine.checksum()
+
+    # -- commands --
+
+    def _apply(self, command: Any) -> None:
+        fresh, last = self._fresh, self._machine.registry.last_epoch
+        result: Any = self._machine.apply(self._slot, command)
+        now = self._machine.registry.clock.trusted
+        match command:
+            case do.SubscribeShared() if isinstance(result, Subscribed) and self.model is None:
+                self.model = SharedModel(self._settings, 0)
+            case do.Put(topic=topic) if topic == TOPIC and isinstance(result, Appended):
+                self._append(command.batch)
+            case do.Lease() if self.model is not None:
+                self.model.token = last
+                known = len(command.keys) if command.keys_from == fresh else 0
+                expected = self.model.lease(now, command.wants, command.gone, known)
+                self._leased(command, result, expected)
+            case do.Settles() if self.model is not None:
+                settled = tuple([self._settle(each, now) for each in command.settles])
+                self._compare(command, result, SettlesDone(settled))
+            case do.Bury() if self.model is not None and result == Buried(True, len(self.letters)):
+                self._bury(command)
+        if self.model is not None:
+            self._check(self.model)
+
+    @property
+    def _queue(self) -> Queue:
+        queue = self._machine.registry.topics[TOPIC].subscriptions[SUBSCRIPTION].queue
+        assert queue is not None
+        return queue
+
+    @property
+    def _fresh(self) -> int:
+        return self._queue.next if self.model is not None else 0
+
+    def _append(self, data: bytes) -> None:
+        assert self.model is not None, "the topic would drop the messages"
+        found = batch.messages(data, topic=TOPIC, offset=0, producer="", sequence=0)
+        self.values += [message.value for message in found]
+        self.model.append([hashed(message.key) for message in found])
+
+    def _leased(self, command: do.Lease, result: Any, expected: Leased) -> None:
+        self._compare(command, result, expected)
+        assert self.model is not None
+        for grant in expected.grants:
+            self.leases += 1
+            for first, count in grant.runs:
+                for offset in range(first, first + count):
+                    self._granted(grant.worker, grant.token, offset)
+
+    def _granted(self, worker: str, token: int, offset: int) -> None:
+        assert self.model is not None
+        if offset in self.accepted or offset in self.letters:
+            raise Violation(f"offset {offset} is settled, and leased again to {worker}")
+        earlier = [each for each, at in self.holders if at == offset]
+        if earlier and token <= max(earlier):
+            raise Violation(f"token {token} of offset {offset} is not above {max(earlier)}")
+        self.holders[token, offset] = worker, self.model.messages[offset].deliveries
+
+    def _settle(self, settle: Settle, now: int) -> Settled:
+        assert self.model is not None
+        held = {
+            (message.token, offset)
+            for offset, message in enumerate(self.model.messages)
+            if message.state == model.LEASED and message.worker == settle.worker
+        }
+        settled = self.model.settle(settle, now)
+        for token, first, count in settle.accept:
+            for offset in range(first, first + count):
+                done = offset < len(self.model.messages) and (token, offset) in held
+                if done and self.model.messages[offset].state == model.DONE:
+                    self._accept(token, offset)
+        self.refused += len(settled.stale)
+        return settled
+
+    def _accept(self, token: int, offset: int) -> None:
+        if self.accepted.setdefault(offset, token) != token or offset in self.letters:
+            raise Violation(f"offset {offset} is settled twice")
+
+    def _bury(self, command: do.Bury) -> None:
+        assert self.model is not None
+        found = batch.messages(command.put.batch, topic="", offset=0, producer="", sequence=0)
+        for offset, letter in zip(command.offsets, found, strict=True):
+            origin = int(letter.headers[DEAD_OFFSET])
+            if origin != offset or letter.value != self.values[offset]:
+                raise Violation(f"the dead letter of offset {offset} is {letter}")
+            if offset in self.accepted or offset in self.letters:
+                raise Violation(f"offset {offset} is settled, and buried")
+            self.letters.append(offset)
+        self.model.bury(command.offsets)
+
+    def _compare(self, command: object, found: object, expected: object) -> None:
+        if found != expected:
+            raise Violation(f"slot {self._slot}: {command}: {found}, not {expected}")
+
+    # -- state --
+
+    def _check(self, expected: SharedModel) -> None:
+        queue = self._queue
+        fault = difference(queue, expected)
+        if fault:
+            raise Violation(f"slot {self._slot}: {fault}")
+        topic = self._machine.registry.topics[TOPIC]
+        if topic.subscriptions[SUBSCRIPTION].cursor != expected.cursor:
+            raise Violation(f"slot {self._slot}: the cursor is not {expected.cursor}")
+        if self._machine.bounds(LETTERS)[1] != len(self.letters):
+            raise Violation(f"slot {self._slot}: there are not {len(self.letters)} dead letters")
+
+    @property
+    def unsettled(self) -> list[int]:
+        """Return the offsets that are neither accepted nor dead letters."""
+        done = {*self.accepted, *self.letters}
+        return [offset for offset in range(len(self.values)) if offset not in done]
+
+
+def difference(queue: Queue, expected: SharedModel) -> str:
+    """Return how the state of the machine differs from the model, or "" if they are equal."""
+    opened = expected.in_state(*model.OPEN)
+    if sorted(queue.open) != opened:
+        return f"the open offsets are {sorted(queue.open)}, not {opened}"
+    keys: set[int] = set()
+    most = expected.settings.deliveries_max
+    for offset in opened:
+        message, found = expected.messages[offset], queue.open[offset]
+        deliveries = queue.deliveries(offset)
+        if deliveries != message.deliveries or 0 < most < deliveries:
+            return f"offset {offset} has {deliveries} deliveries, not {message.deliveries}"
+        if isinstance(found, Grant):
+            held = (found.worker, found.token, found.until)
+            if held != (message.worker, message.token, message.time):
+                return f"offset {offset} is held by {held}, not {message}"
+            if message.key and expected.settings.by_key:
+                if message.key in keys:
+                    return f"two messages with the key of offset {offset} are leased"
+                keys.add(message.key)
+        elif NAMES[found] != message.state:
+            return f"offset {offset} is {NAMES[found]}, not {message}"
+    return ""

@@ -35,7 +35,7 @@ GRACE = 10.0  # seconds that a scan may take in addition to its wait
 PAUSE = 0.02  # seconds before repeating a scan that an older node answered without waiting
 
 
-FETCH_BYTES_MAX = 50 << 20  # of one response, unless the first batch is larger
+FETCH_BYTES_MAX = 50 << 20  # maximum size of a response, unless its first batch is larger
 
 
 def read_code(outcome: Value) -> Code:

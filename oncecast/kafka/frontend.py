@@ -147,7 +147,7 @@ class FrontEnd(Protocol):
             self._handlers[api.request](request, reply)
 
     def _produce_silently(self, client: Client, request: m.ProduceRequest) -> None:
-        """Put batches whose client expects no response. It learns of a failure by a hangup."""
+        """Put batches whose client expects no response. Close the connection if a put fails."""
 
         def done(response: m.ProduceResponse) -> None:
             if not self._is_connected(client):

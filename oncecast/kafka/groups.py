@@ -21,7 +21,7 @@ from oncecast.kafka.topics import Topics
 from oncecast.kernel.protocol import Protocol, Value
 
 GROUPS_MAX = 10_000
-BYTES_MAX = 128 << 20  # metadata and assignments of all members; twice that when they join again
+BYTES_MAX = 128 << 20  # metadata and assignments of all members; up to twice that while they rejoin
 CONSUMER = "consumer"  # the protocol type of consumer groups
 SIMPLE = -1  # the generation of a commit without a group
 
@@ -41,7 +41,7 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._sizes: dict[str, int] = {}  # bytes of each group
         self._bytes = 0
-        self._id = f"{host.rng.getrandbits(64):016x}"  # of this front end
+        self._id = f"{host.rng.getrandbits(64):016x}"  # random id of this front end
 
     def handlers(self) -> dict[type[Body], Handler]:
         return {

@@ -19,15 +19,15 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 
 LENGTH_BYTES = 4
-KEY_BYTES = 2  # the number of the API, at the start of a request
+KEY_BYTES = 2  # size of the API key at the start of a request
 PRODUCE = bytes(KEY_BYTES)
-REQUEST_BYTES_MAX = 64 << 20  # of a Produce request
-OTHER_BYTES_MAX = 1 << 20  # of another request, which its decoded form exceeds many times
-FIRST_REQUEST_BYTES_MAX = 64 << 10  # before a client has sent a valid request
+REQUEST_BYTES_MAX = 64 << 20  # maximum size of a Produce request
+OTHER_BYTES_MAX = 1 << 20  # any other request; its decoded form is many times larger
+FIRST_REQUEST_BYTES_MAX = 64 << 10  # each request until the first valid one
 BUFFER_BYTES = 64 << 10  # the buffer grows with the bytes of a larger request
 KEPT_BUFFER_BYTES_MAX = 1 << 20  # a larger buffer is given up after its request
 UNANSWERED_MAX = 32  # requests of one connection; further ones wait until some are answered
-UNANSWERED_BYTES_MAX = 64 << 20  # of one connection
+UNANSWERED_BYTES_MAX = 64 << 20  # unanswered requests of one connection
 HELD_BYTES_MAX = 1 << 30  # buffers and unanswered requests of all connections
 UNSENT_BYTES_MAX = 64 << 20  # responses to a client that does not read
 ALL_UNSENT_BYTES_MAX = 1 << 30  # responses to all clients that do not read
@@ -38,7 +38,7 @@ SWEEP_SECONDS = 5.0
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection of a Kafka client. It cuts the bytes into requests."""
+    """A connection of a Kafka client. It splits the bytes into requests."""
 
     def __init__(self, listener: Listener, number: int, now: float) -> None:
         self._listener, self.number = listener, number

@@ -22,7 +22,7 @@ from oncecast.kafka.messages import (
     SyncGroupResponse,
 )
 
-FIRST_DELAY = 0.2  # seconds in which the members of a new group find together
+FIRST_DELAY = 0.2  # seconds that a new group waits for more members
 MEMBERS_MAX = 1000
 SESSION_MIN, SESSION_MAX = 1.0, 1800.0  # seconds
 

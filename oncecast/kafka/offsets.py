@@ -19,7 +19,7 @@ from oncecast.wire.frames import View
 from oncecast.wire.results import Acked, Attached, Sought
 
 TIMEOUT = 15.0
-HELD_MAX = 100_000  # positions that the front end remembers; it attaches again to others
+HELD_MAX = 100_000  # positions that the front end remembers; any other is attached again
 NOT_COMMITTED = -1
 
 Then = Callable[[Code], None]
@@ -109,7 +109,8 @@ class Offsets:
             then(outcome)
 
         if offset >= position.cursor:
-            position.cursor = offset  # A lower offset that follows at once is a seek.
+            # Set before the ack is answered, so that a lower offset committed meanwhile is a seek.
+            position.cursor = offset
             self._backend.do(do.Ack(topic, group, position.epoch, offset), moved, TIMEOUT)
             return
         self._seeks += 1

@@ -34,7 +34,7 @@ from oncecast.wire.kafka_records import NO_PRODUCER, RecordBatch
 from oncecast.wire.results import Already, Appended, Opened
 
 SEQUENCES = 1 << 31  # a Kafka sequence wraps to 0 after this number
-PRODUCERS_MAX = 10_000  # producers that the front end remembers; it opens others again
+PRODUCERS_MAX = 10_000  # producers that the front end remembers; any other is opened again
 ID_BITS = 62
 ACKS = (-1, 0, 1)
 TIMEOUT_MAX = 60.0  # seconds
@@ -80,7 +80,7 @@ class Producing:
     def __init__(self, host: Protocol, backend: Backend) -> None:
         self._host, self._backend = host, backend
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
-        self._bytes = 0  # in flight
+        self._bytes = 0  # bytes in flight
 
     def init_producer_id(
         self, request: InitProducerIdRequest, reply: Callable[[InitProducerIdResponse], None]

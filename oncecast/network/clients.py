@@ -35,11 +35,15 @@ class Clients:
 
     def accept(self, connection: Connection, hello: Hello, principal: str) -> Client:
         name = hello.sender or assigned(principal)
-        if len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
+        size = len(name.encode(errors="replace"))
+        if size > NAME_BYTES_MAX:
             raise Refused(
-                f"invalid client name {name[:40]!r} (1 to {NAME_BYTES_MAX} bytes of printable "
-                "text)",
-                "choose another name, or leave it empty to have one assigned",
+                f"the client name {name[:40]!r}... is {size} bytes long (limit {NAME_BYTES_MAX})",
+                "choose a shorter name",
+            )
+        if not name.isprintable():
+            raise Refused(
+                f"the client name {name[:40]!r} has unprintable characters", "remove them"
             )
         id = NodeId(PREFIX + name)
         if older := self.here.get(id):
@@ -63,7 +67,7 @@ class Clients:
         return client.address if client is not None else ""
 
     def check_login(self, id: NodeId, valid: Callable[[str, str], bool]) -> None:
-        """Close the connection of a client whose user was removed or whose token expired."""
+        """Close a client's connection if its user was removed or its token expired."""
         client = self.here.get(id)
         if client is not None and not valid(client.principal, client.token):
             reason = "the login is no longer valid"

@@ -17,7 +17,7 @@ from oncecast.network.transport import Transport
 from oncecast.storage.gate import Gate
 from oncecast.storage.journal import Flush, Journal
 
-SETTLE_ROUNDS = 100  # limits a protocol that keeps sending to itself during a stop
+SETTLE_ROUNDS = 100  # stops waiting for a protocol that keeps sending to itself
 
 
 class Commits:
@@ -42,7 +42,7 @@ class Commits:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
 
     def permit(self, output: Send | Emit) -> bool:
-        """Return whether `output` may leave now. If not, hold it until its record is on disk."""
+        """Return whether `output` may be sent now. If not, hold it until its record is on disk."""
         return self._gate.opens(output, self._journal.synced)
 
     def record(self, effect: Append | Snapshot | Trim) -> None:

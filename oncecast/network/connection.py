@@ -43,7 +43,7 @@ NEVER = float("inf")
 CLOSED, LOST = "closed by the other side", "connection lost"  # why a connection ended
 READ_BYTES_MIN = 16 * 1024  # read size for a client that sends small frames
 FRAME_BYTES_FEW = 1024  # maximum size of a small frame
-KERNEL_BYTES = 64 * 1024  # a smaller kernel queue says nothing about the peer
+KERNEL_BYTES = 64 * 1024  # a smaller kernel queue tells nothing about the peer
 
 
 class Session(Interface):
@@ -54,7 +54,7 @@ class Session(Interface):
 
 
 class Wires:
-    """Options, counters and buffers shared by the connections of a process."""
+    """Options, counters and buffers shared by a process's connections."""
 
     def __init__(self, options: Options, stats: Stats) -> None:
         self.options, self.stats = options, stats

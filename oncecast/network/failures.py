@@ -14,13 +14,14 @@ from oncecast.network.addresses import network_of
 
 USER_AT_ONCE, USER_SECONDS = 10, 6.0  # allowed burst, then seconds per failure
 HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
-KEYS_MAX = 20_000  # maximum budgets; beyond it, the oldest are dropped
+KEYS_MAX = 20_000  # maximum budgets; beyond this, the oldest are dropped
 
 
 class Failures:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # When all failures are forgiven, by host or by host and user. The oldest key comes first.
+        # The time when each budget is full again, by host or by host and user. The oldest key is
+        # first.
         self._due: dict[tuple[str, ...], float] = {}
 
     def begin(self, host: str, user: str) -> None:
@@ -45,7 +46,7 @@ class Failures:
 
 
 def budgets(host: str, user: str) -> list[tuple[tuple[str, ...], int, float]]:
-    """Return the key, the burst and the seconds per further failure of each budget."""
+    """Return each budget's key, burst and seconds per further failure."""
     network = network_of(host)
     return [
         ((network, user), USER_AT_ONCE, USER_SECONDS),

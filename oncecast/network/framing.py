@@ -164,7 +164,7 @@ class Framer:
 
 
 def guess(first: bytes) -> str:
-    """Return a hint for the log: which protocol these bytes probably belong to."""
+    """Return a hint for the log if these bytes belong to another protocol, else ""."""
     if first[:2] == b"\x16\x03":
         return "the peer speaks TLS; give this node a certificate, or turn off TLS on the peer"
     if first[:4] in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"PRI ", b"CONN"):

@@ -37,7 +37,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
 from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
 
-VERSION = 1  # of the frame contents; the preamble carries the version of the frame format
+VERSION = 1  # version of the frame contents; the preamble has the version of the frame format
 PEER = "peer"  # the role of another node
 CLIENT = "client"  # the role of a client
 
@@ -51,8 +51,8 @@ class Hello(Value, tag="Hello"):
     role: str
     sender: str
     to: str
-    incarnation: int  # random at each start; tells processes with the same id apart
-    token: str = ""  # of a client
+    incarnation: int  # random at each start; distinguishes processes with the same id
+    token: str = ""  # a client's login token
     login: str = ""  # SCRAM client-first message
     nonce: bytes = b""  # from a node that knows the cluster secret
     node: str = ""  # address of a node that asks as a client before it joins
@@ -155,7 +155,7 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
 
 
 def meeting_of(hello: Hello, nonce: bytes) -> Meeting:
-    """Return the facts that both sides prove. `nonce` is the acceptor's nonce."""
+    """Return the values that both proofs cover. `nonce` is the acceptor's nonce."""
     return Meeting(hello.role, hello.cluster, hello.sender, hello.to, hello.nonce, nonce)
 
 

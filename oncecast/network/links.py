@@ -95,7 +95,7 @@ class Link:
         return True
 
     def leave(self) -> Connection | None:
-        """Ask the peer to close. Return the connection, for the caller to await `over`, or None."""
+        """Ask the peer to close. Return the connection to wait for, or None if there is none."""
         self._stop_dialling()
         self._drop_waiting()
         connection, self._connection = self._connection, None

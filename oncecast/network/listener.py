@@ -133,7 +133,7 @@ class Listener:
         except ssl.SSLError as error:
             reason = f"TLS handshake failed: {tls_reason(error)}"
             self._wires.incidents.report("hostile", peer=name, reason=reason)
-        except OSError as error:  # such as a client that reached another node first
+        except OSError as error:  # for example, the client has reached another node first
             reason = str(error) or CLOSED_EARLY
             self._wires.incidents.report("refused", logging.INFO, peer=name, reason=reason)
         except (Refused, Absent) as refused:
@@ -187,7 +187,7 @@ class Listener:
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
         if connection.ended:
             return
-        # Groups move often, so Absent does not deserve a warning.
+        # Groups move often, so Absent is not worth a warning.
         level = logging.INFO if isinstance(refused, Absent) else logging.WARNING
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
         connection.switch(Leaving())

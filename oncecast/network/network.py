@@ -1,7 +1,7 @@
 """Runs a stack on a real network: feeds it inputs, writes its records, sends its messages.
 
-A step's messages leave when the event loop iteration ends, with one write per peer. Messages that
-depend on a record wait until it is on disk (`commits.py`).
+A step's messages are sent when the event loop iteration ends, with one write per peer. Messages
+that depend on a record wait until it is on disk (`commits.py`).
 
 A bug in a protocol or a disk failure ends the node: `run` raises the error, and waiting messages
 are not sent.
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Called after each step with the time, kind and subject of the input, and a reused list of effects.
+# Called after each step with the input's time, kind and subject, and a reused list of effects.
 Trace = Callable[[float, str, object, list[Effect]], None]
 
 
@@ -158,7 +158,7 @@ class Runtime:
 
     @property
     def failure(self) -> BaseException | None:
-        """Return the error that ended the node, or None if it runs or stopped normally."""
+        """Return the error that ended the node, or None if it is running or stopped normally."""
         return self._ended.exception() if self.stopping else None
 
     def _prepare(self) -> None:

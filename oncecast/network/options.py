@@ -1,4 +1,4 @@
-"""Network limits, timeouts and counters of a node."""
+"""A node's network limits, timeouts and counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     user_connections_max: int = 0  # limit per user; 0 means no separate limit
     host_connections_max: int = 0  # limit per host for clients without a login
     peers_max: int = 128
-    handshakes_max: int = 128  # pending handshakes; beyond it, the oldest is closed
+    handshakes_max: int = 128  # maximum pending handshakes; beyond this, the oldest is closed
 
     handshake_timeout: float = 5.0
     frame_timeout: float = 30.0  # seconds to receive a frame, plus 1 s per KiB received
@@ -49,7 +49,7 @@ class Stats(msgspec.Struct):
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    bytes_dropped: int = 0  # message bytes to disconnected or slow peers
+    bytes_dropped: int = 0  # message bytes dropped because a peer was disconnected or slow
 
     # Incidents. These are also logged.
     hostile: int = 0  # connections closed for protocol violations

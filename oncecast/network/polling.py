@@ -1,4 +1,4 @@
-"""Busy polling: the event loop asks for new data again and again, instead of sleeping.
+"""Busy polling: the event loop keeps asking for new data instead of sleeping.
 
 A message then does not wait until the kernel has woken the process. The loop uses a whole core
 while it polls. If other programs need that core, polling delays everything, so it stops by itself.
@@ -12,9 +12,9 @@ from time import perf_counter
 
 from oncecast.network.options import Stats
 
-LOOK_EVERY = 0.01  # seconds between two looks while the loop sleeps, and between two samples
+LOOK_EVERY = 0.01  # seconds between checks while the loop sleeps, and between samples
 WINDOW = 0.1  # seconds over which interruptions are counted
-INTERRUPTIONS_MAX = 3  # per window; an idle core interrupts a process less often
+INTERRUPTIONS_MAX = 3  # maximum per window; an idle core interrupts a process less often
 LATE = 0.002  # seconds; a later poll without a message counts as an interruption
 PAUSE_MIN, PAUSE_MAX = 1.0, 60.0  # seconds without polling after the core was contended
 

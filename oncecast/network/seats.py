@@ -1,4 +1,4 @@
-"""The accepted connections of a process, and how many each owner may have.
+"""A process's accepted connections, and how many each owner may have.
 
 Peers have a separate limit. Clients share `connections_max`. If all connections are taken, the
 owner with the most connections loses its newest one to an owner with fewer. This way, users and

@@ -247,7 +247,7 @@ class Transport:
             await asyncio.wait([connection.over for connection in rest], timeout=CLOSE_SECONDS)
 
     def _open(self, leaving: list[Connection]) -> list[Connection]:
-        """Return the open connections of this stack. Other stacks keep theirs."""
+        """Return this stack's open connections. Other stacks keep theirs."""
         inbound = [inbound.connection for inbound in self._inbound.values()]
         return [each for each in (*leaving, *inbound) if not each.over.done()]
 

@@ -1,15 +1,15 @@
 """Fair turns: clients share the event loop, so that no client blocks it for long.
 
-A client may send thousands of frames in one write. In one loop iteration, all clients' frames
+A client may send thousands of frames in one write. Per loop iteration, the frames of all clients
 together get at most `TURN_SECONDS`. The other frames wait, and their connections stop reading.
 Splitting bytes into frames also takes time, so bytes wait unsplit. A disk sync waits for the end of
 a turn, so turns are short.
 
-Accounts share the loop, not connections. All connections of a user, or of a host without a login,
+Turns go to accounts, not to connections. All connections of a user, or of a host without a login,
 form one account. A light account needs less than `SHARE_SECONDS` in each turn. It is served first
 and does not queue. Among the busy accounts, the one that has used the least time is next, and the
-same rule applies to connections within an account. So a client that sends one request at a time
-gets quick answers, even while other accounts overload the node.
+same rule applies to connections within an account. A client that sends one request at a time
+therefore gets quick answers, even while other accounts overload the node.
 
 Unsent bytes are limited too. A client that does not read its answers is not served until it does.
 If all clients together have too many unsent bytes, the connections with the most are reset.
@@ -31,7 +31,7 @@ NOTED_BYTES = 64 * 1024  # smaller backlogs do not count
 
 
 class Counted(Protocol):
-    used: float  # seconds of work, comparable within a queue
+    used: float  # seconds of work, comparable only within a queue
 
 
 class Served(Protocol):
@@ -80,7 +80,7 @@ class FairQueue(Generic[Item]):
         item.used = self._owed(item) + seconds
 
     def _owed(self, item: Item) -> float:
-        """Return the used time. Unused time from the past counts only up to a limit."""
+        """Return the used time. An account can save up unused time only up to a limit."""
         return max(item.used, self.floor - SAVED_SECONDS)
 
 
@@ -107,7 +107,7 @@ class Turns:
         self._in_turn = False
 
     def join(self, connection: Served, owner: str) -> None:
-        """Start counting the work of a connection. A new one has no advantage over others."""
+        """Start counting a connection's work. A new connection has no advantage over others."""
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = Account(self._busy.floor)

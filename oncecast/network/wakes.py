@@ -1,4 +1,4 @@
-"""Schedules the wake-up calls of a stack with a single event loop timer."""
+"""Schedules a stack's wake-up calls with a single event loop timer."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def assemble_ring(
     audits_open: bool = False,  # report administrative requests even without users
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
-    # If all processes of a ring restart, none of them finds a ring to join. So a process that
+    # If all processes of a ring restart, no ring exists that they could join. So a process that
     # returns starts alone and looks for the processes that it knew. Their rings then merge.
     chord = Chord(
         me,

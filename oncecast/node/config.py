@@ -1,6 +1,6 @@
 """Node settings, from defaults, config file, environment and flags. Later sources win.
 
-An unknown name is an error in all of them, because a misspelt setting would have no effect.
+An unknown name is an error in every source, because a misspelt setting would have no effect.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Settings:
     replace_after: float = setting(
         30.0, "seconds before another node replaces an unreachable replica"
     )
-    compare_every: float = setting(60.0, "seconds between comparisons of the replicas' states")
+    compare_every: float = setting(60.0, "seconds between checks that all replicas agree")
 
     insecure: bool = setting(
         False, "listen on an address that other machines can reach, without TLS"

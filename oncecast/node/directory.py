@@ -1,4 +1,4 @@
-"""The data directory of a node: its files, its identity, and the handling of damage.
+"""A node's data directory: its files, its identity, and the handling of damage.
 
 members.json and files of the log       a replica of a group
 ring.json and groups/GROUP/ as above    a process of a ring

@@ -20,7 +20,7 @@ from oncecast.node.config import Settings
 logger = logging.getLogger("oncecast.node")
 
 TOKEN_CHARACTERS_MIN = 16
-OTHERS = 0o077  # permission bits of the group and other users
+OTHERS = 0o077  # permission bits for the group and other users
 
 
 class HttpAccess:
@@ -89,7 +89,7 @@ class HttpAccess:
 
 
 def read_token(file: str) -> str:
-    """Return the token in a file, or "" without a file. Raise BadSetting if it is unusable."""
+    """Return the token in a file, or "" without one. Raise BadSetting if the file is unusable."""
     if not file:
         return ""
     try:
@@ -98,10 +98,16 @@ def read_token(file: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         cause = getattr(error, "strerror", None) or error
         raise BadSetting(f"http_token_file: {file}: {cause}", "give a readable file") from None
-    if len(token) < TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable():
+    if len(token) < TOKEN_CHARACTERS_MIN:
         raise BadSetting(
-            f"http_token_file: {file}: the token has {len(token)} characters",
-            f"use one line of at least {TOKEN_CHARACTERS_MIN} ASCII characters",
+            f"http_token_file: {file}: the token has {len(token)} characters (minimum "
+            f"{TOKEN_CHARACTERS_MIN})",
+            "use a longer token",
+        )
+    if not token.isascii() or not token.isprintable():
+        raise BadSetting(
+            f"http_token_file: {file}: the token is not a line of printable ASCII characters",
+            "use only these",
         )
     if mode & OTHERS:
         facts = {"file": file, "remedy": f"run chmod 600 {file}"}

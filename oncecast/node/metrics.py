@@ -86,26 +86,26 @@ def paxos_gauges(replica: Replica) -> Gauges:
     return {
         "leader": ("Whether this node leads its group.", int(leads)),
         "applied_slot": ("Last applied slot of the group's log.", paxos.applied),
-        "members": ("Members of the group.", len(paxos.config.members)),
+        "members": ("Members in the group.", len(paxos.config.members)),
         "suspected": ("Members that this leader cannot reach.", len(paxos.silent) * leads),
     }
 
 
 def ring_metrics(parts: RingParts) -> Iterator[Metric]:
-    """Return the metrics of the ring, as seen by this process."""
+    """Return the ring metrics, as seen by this process."""
     roster, owner_lookup = parts.roster, parts.owner_lookup
     yield Metric("oncecast_ring_processes", GAUGE, "Processes in the ring.", len(roster.cards))
     yield Metric("oncecast_ring_groups", GAUGE, "Groups in the ring.", len(roster.groups))
     yield Metric(
-        "oncecast_ring_searches_total", COUNTER, "Lookups of topic owners.", owner_lookup.searched
+        "oncecast_ring_searches_total", COUNTER, "Topic owner lookups.", owner_lookup.searched
     )
-    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of owner lookups.", owner_lookup.hops)
+    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops in owner lookups.", owner_lookup.hops)
 
 
 REFUSED = "Calls refused before execution, because of a limit or an invalid batch or name."
 STATS = {
     "accepted": "Connections accepted.",
-    "linked": "Links to peers established.",
+    "linked": "Links established to peers.",
     "messages_in": "Messages received.",
     "messages_out": "Messages sent.",
     "bytes_in": "Bytes received.",

@@ -68,7 +68,7 @@ class Process:
         """Log the recovered state before the node accepts clients."""
 
     def settle(self) -> None:
-        """Complete the start after the runtime has started."""
+        """Finish starting up once the runtime is running."""
 
     @abstractmethod
     def metrics(self) -> Page:
@@ -157,7 +157,7 @@ class Process:
         try:
             self.http_port = await self._http.open(host, port, self._http_access.tls)
         except OSError as error:
-            cause = (error.strerror or str(error)).rpartition(": ")[2]  # without the address
+            cause = (error.strerror or str(error)).rpartition(": ")[2]  # omits the address
             raise CannotListen(
                 f"cannot serve HTTP on {self.settings.http}: {cause}",
                 "free the port or choose another one",

@@ -75,9 +75,9 @@ class Replica:
         """Open the directory and recover its state. `make_runtime` makes the replica runnable."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined
         self._membership, self._audit = membership, audit
-        self._named = {"group": membership.group} if membership else {}  # in each log line
+        self._named = {"group": membership.group} if membership else {}  # fields of each log line
         self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
-        # Whether the disk was full at the last log line, and when to retry the allocation.
+        # Whether the last log line reported a full disk, and when to retry the allocation.
         self._full, self._ask_disk_at = False, 0.0
         self.runtime: Runtime  # set by make_runtime
         self._retired: asyncio.Future[None] | None = None
@@ -291,7 +291,7 @@ class Replica:
         logger.warning(line(what, {**self._named, **facts}))
 
     def _compare_later(self) -> None:
-        """Compare the batch limit with the leader's once the group has decided it."""
+        """Compare this node's batch limit with the leader's once the group has decided one."""
         asyncio.get_running_loop().call_later(self.settings.suspicion, self._compare_limits)
 
     def _compare_limits(self) -> None:

@@ -1,4 +1,4 @@
-"""A process of a ring, with a ring stack and replicas of several groups.
+"""A process in a ring, with a ring stack and replicas of several groups.
 
 At its first start, the process creates its own group. The ring stack decides which other groups the
 process backs up, with the events Seat and Unseat. Each replica is a node `host:port/GROUP`. All of
@@ -61,7 +61,7 @@ class RingServer(Process):
         """Recover the replicas of all groups in the directory. `run` starts to accept clients."""
         super().__init__(settings)
         self.replicas: dict[str, Replica] = {}
-        self._keepers: dict[str, asyncio.Task[None]] = {}  # tasks that run the replicas
+        self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run the replicas
         # Groups with a stopping replica, and the nodes to join if it must return.
         self._leaving: dict[str, tuple[NodeId, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""A topic's recent batches, which a process keeps for its readers. There may be gaps."""
+"""A topic's recent batches, which a process keeps for its readers, possibly with gaps."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class GroupFacts(Value, tag="GroupFacts"):
     """A group as seen by one of its replicas. Facts with a higher `applied` are newer."""
 
     group: str
-    low: Key | None  # low end of its arc; the high end is its position
+    low: Key | None  # low end of the group's arc; the high end is the group's position
     leader: NodeId
     nodes: tuple[NodeId, ...]
     applied: int
@@ -89,8 +89,8 @@ class MoveWaits(Value):
 class Unseat(Value):
     """Event: stop the replica of `group`, because it is not needed or its group is `gone`.
 
-    A decision that has not yet arrived may make the replica a voting member again. Its data must
-    stay on disk unless the group is gone.
+    A decision that has not yet arrived may make the replica a voting member again. The replica's
+    data must stay on disk unless the group is gone.
     """
 
     group: str

@@ -147,8 +147,8 @@ class Exporter:
     def _tell(self, importer: NodeId, holdings: Holdings, frozen: Frozen) -> None:
         """Send the metadata of the frozen part, or a refusal if the metadata is too large.
 
-        The part stays frozen until the importer has abandoned the move. An earlier answer may have
-        been shorter, and the importer may adopt the part because of it.
+        The part stays frozen until the importer has abandoned the move. An earlier, shorter answer
+        may still lead the importer to adopt the part.
         """
         thawing = self._mover.in_flight(do.Thaw)
         exported = None if thawing else self._exported(holdings, frozen)
@@ -178,7 +178,7 @@ class Exporter:
     # -- an importer that does not answer --
 
     def remind(self, holdings: Holdings) -> None:
-        """Ask the importer's replicas in turn whether it still wants the frozen part."""
+        """Ask the importer's replicas in turn whether the importer still wants the frozen part."""
         mover, frozen = self._mover, holdings.frozen
         if frozen is not None and mover.now >= self._reminded + REMIND_EVERY:
             self._reminded, self._redirected = mover.now, False

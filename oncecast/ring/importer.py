@@ -136,7 +136,7 @@ class Importer:
         if pull is not None:
             self._ask_exporter(progress, pull)
         elif progress.exported is not None:
-            # Wait while this group freezes a part of its own, which borders on the adopted one.
+            # Wait while this group's own frozen part moves, because it borders on the adopted part.
             if holdings.frozen is None and not self._mover.in_flight(do.Freeze):
                 self._adopt(progress, progress.exported)
         elif progress.copied > self._mover.little_bytes and progress.rounds < ROUNDS_MAX:

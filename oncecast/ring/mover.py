@@ -1,11 +1,11 @@
 """Move arcs between groups: the importer copies messages, then takes over ownership (REP-6).
 
 A group that owns nothing looks up the owner of its position, and claims the part of the arc up to
-there. The importer copies batches in rounds while the exporter still serves them. When little is
-left, the exporter freezes the part. The importer copies the rest and adopts the part. Each step is
-decided and becomes part of its group's holdings, so any later leader can continue the move. A move
-that cannot finish is abandoned, and the exporter thaws its part. A group that cannot reach the
-other one looks it up in the ring by name. If the other group is gone, the move ends.
+that position. The importer copies batches in rounds while the exporter still serves them. When
+little is left, the exporter freezes the part. The importer copies the rest and adopts the part.
+Each step is decided and becomes part of its group's holdings, so any later leader can continue the
+move. A move that cannot finish is abandoned, and the exporter thaws its part. A group that cannot
+reach the other one looks it up in the ring by name. If the other group is gone, the move ends.
 
 Needs the group's service, links, and the process's ring stack. Sends GroupFacts.
 """

@@ -54,7 +54,7 @@ class Pull(Value, tag="Pull"):
 
 
 class Pulled(Value, tag="Pulled"):
-    """A topic's batches. There are none if it ends at `offset` or now has another id."""
+    """A topic's batches. There are none if the topic ends at `offset` or now has another id."""
 
     move: str
     topic: str

@@ -51,7 +51,7 @@ class OwnerLookup(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, roster: Roster) -> None:
         super().__init__(me, rng)
         self._roster = roster
-        # Answers to questions from before a restart must not match, so start at a random number.
+        # Start at a random number, so that answers to questions from before a restart match none.
         self._number = rng.getrandbits(FIRST_NUMBER_BITS)
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
@@ -80,7 +80,7 @@ class OwnerLookup(Protocol):
         topic: str = getattr(asked, "topic", "")  # user commands have none
         if topic:
             self._search(key_of_topic(topic), client, topic)
-        elif not isinstance(question, Fetch | Work):  # a client repeats them until it is served
+        elif not isinstance(question, Fetch | Work):  # a client repeats these until they are served
             fact = f"{self.me} is a ring process; name a topic, or ask each group"
             self.send(client, Answer(question.id, InvalidArgument(fact)))
 

@@ -77,7 +77,7 @@ class ReadersChecked(Value, tag="Vouched"):
 
 
 class AcksUp(Value, tag="AcksUp"):
-    """The newest ack of each subscription, on its way up the tree."""
+    """Each subscription's newest ack, on its way up the tree."""
 
     topic: str
     acks: tuple[Ack, ...]

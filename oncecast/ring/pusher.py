@@ -1,8 +1,8 @@
 """The leader's side of push delivery: send new messages once, to the root of a topic's tree.
 
 The leader pushes a topic while the root of its tree asks for it, or always if its policy is gossip.
-Processes request lost messages by offset, and the leader reads them from the log. This state is not
-durable: after a leader change, a process requests the messages that it misses.
+Processes request lost messages by offset, and the leader reads them from the log. The push state is
+not durable: after a leader change, a process requests the messages that it misses.
 
 Needs the group's service. Emits no events.
 """

@@ -1,4 +1,4 @@
-"""Push delivery: a process receives each message of a topic once for all its readers (NET-6).
+"""Push delivery: a process receives each of a topic's messages once for all its readers (NET-6).
 
 A client can read from any process. The process joins the topic's tree, or listens to gossip. It
 keeps recent messages, and sends them to each reader in order and within its credit. Gaps in the
@@ -6,8 +6,8 @@ offsets reveal lost messages, which the process requests from the owner, once fo
 is therefore a faster view of the same log, with the same guarantees.
 
 Only the owner knows a reader's cursor, and whether the reader may continue. The process asks the
-owner from time to time. It also asks before it sends messages that were put after a reader was
-fenced. Acks travel up the tree and are merged on the way.
+owner from time to time, and before it sends messages that were put after a reader was fenced. Acks
+travel up the tree and are merged on the way.
 
 Needs Scribe, Plumtree and the roster. Sends Delivery and FlowEnded to clients.
 """

@@ -30,7 +30,7 @@ NODES_MAX = 64  # maximum nodes per group
 CARDS_MAX = 200  # cards per message
 STAMP_MAX = 1 << 62
 GONE = 1 << 62  # above any real `applied`, so that no other facts replace it
-ASKED_MAX = 1000  # groups to look up for this process's replicas
+ASKED_MAX = 1000  # maximum groups to look up for this process's replicas
 RENEWALS = 3  # renewals of an unchanged card within `gone_after`
 
 
@@ -238,7 +238,7 @@ class Roster(Protocol):
                 self._keep(facts)
 
     def _contradicted(self, facts: GroupFacts) -> bool:
-        """Return whether a local replica knows better, because it follows the group's leader.
+        """Return whether a local replica has better facts, because it follows the group's leader.
 
         While the group's members decide, no card can declare the group gone or report another
         leader. Once the local replica knows no leader, the card is accepted.
@@ -294,7 +294,7 @@ class Roster(Protocol):
     def _hear_replica(self, replica: NodeId, facts: GroupFacts) -> None:
         self._keep(facts)
         if facts.group not in self._seated:
-            return  # the last report of a replica that has since been stopped
+            return  # the last report from a replica that has since been stopped
         before = self.here.get(facts.group)
         self.here[facts.group] = facts
         leads = facts.leader == replica

@@ -36,7 +36,7 @@ KNOWN = "known"  # be known to the cluster
 PUTS = "puts"  # put on any topic, for requests that name no topic
 EVERYONE = "*"  # the principal of a rule for all clients
 EVERYTHING = "*"  # the pattern that matches all topics and all names
-NAMELESS = "anonymous"  # prefix of the names of clients without a login
+NAMELESS = "anonymous"  # name prefix of clients without a login
 SEPARATORS = "./"
 ASSIGNED_CHARACTERS = 16
 HEXADECIMAL = frozenset("0123456789abcdef")
@@ -192,7 +192,10 @@ class Access:
         return known
 
     def _owns(self, principal: str, name: str) -> bool:
-        """Return whether the name belongs to this principal and not to one with a longer name."""
+        """Return whether the principal owns this name.
+
+        If the name matches several principals, the one with the longest name owns it.
+        """
         if principal == ANONYMOUS and is_assigned(name):
             return name not in self._principals
         own = principal or NAMELESS
@@ -241,7 +244,7 @@ class Access:
 
     @property
     def locked(self) -> bool:
-        """Return whether no administrator has a password or a permanent token left."""
+        """Return whether all administrators lack both a password and a permanent token."""
         if self.open:
             return False
         lasting = {each.principal for each in self.tokens.values() if not each.expires_us}

@@ -1,4 +1,4 @@
-"""Audit log events, and a limit on how many are recorded. Uses no files and no clock.
+"""Audit log events, and a limit on how many are recorded.
 
 Each login, refused login, denied request and administrative act is one event. Unknown clients can
 cause events at any rate, so each source of events has a budget, and so do all sources together. An

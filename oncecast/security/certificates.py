@@ -89,7 +89,7 @@ def check_node(certificate: Certificate | None, host: str, node: str) -> None:
 
 
 def address_of(host: str | bytes) -> IPv4Address | IPv6Address:
-    """Return the IP address with this text or these bytes, or raise ValueError."""
+    """Parse an IP address from text or bytes, or raise ValueError."""
     from ipaddress import ip_address  # imported here because only TLS needs it
 
     return ip_address(host)

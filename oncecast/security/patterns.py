@@ -1,8 +1,8 @@
-"""Patterns for topics and names: `*` matches any run of characters, `?` matches one character.
+"""Topic and name patterns: `*` matches any run of characters, `?` matches one character.
 
 A pattern is compiled once, and a match takes time linear in the text. Each bit of an integer is a
-position in the pattern. Each character of the text advances all positions at once (Baeza-Yates and
-Gonnet, "A New Approach to Text Searching", CACM 1992). The match never backtracks.
+position in the pattern. Each character of the text advances all positions simultaneously
+(Baeza-Yates and Gonnet, "A New Approach to Text Searching", CACM 1992). The match never backtracks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The cluster secret: nodes prove to each other that they know it, without sending it.
 
-Each side chooses a nonce. The proof of a side is an HMAC-SHA-256 over the side, the role, the
-cluster, the ids of both nodes and both nonces. Because the proof includes the side, an attacker
-cannot send it back to the node that made it.
+Each side chooses a nonce. A side's proof is an HMAC-SHA-256 over the side, the role, the cluster,
+both node ids and both nonces. Because the proof includes the side, an attacker cannot reflect it to
+its sender.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DIALLER, ACCEPTOR = "dialler", "acceptor"
 
 
 class Meeting(NamedTuple):
-    """The facts that both sides of a handshake agree on."""
+    """The values that both sides of a handshake agree on."""
 
     role: str
     cluster: str
@@ -41,7 +41,7 @@ class ClusterSecret:
         return hmac.digest(self._key, message, "sha256")
 
     def proves(self, proof: bytes, side: str, meeting: Meeting) -> bool:
-        """Return whether the proof belongs to this side. The comparison takes constant time."""
+        """Return whether this is the side's proof. The comparison takes constant time."""
         nonces = (meeting.dialler_nonce, meeting.acceptor_nonce)
         fresh = all(len(nonce) == NONCE_BYTES for nonce in nonces) and nonces[0] != nonces[1]
         return hmac.compare_digest(proof, self.proof(side, meeting)) and fresh

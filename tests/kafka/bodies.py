@@ -1,4 +1,4 @@
-"""Random requests and responses of the Kafka protocol, and their bytes."""
+"""Random requests and responses in the Kafka protocol, and their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A front end without a session: requests of Kafka clients in, effects out."""
+"""A front end without a session. It takes requests from Kafka clients, and records its effects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FrontDesk:
         self.front = FrontEnd(NodeId("front"), Random(1), host="127.0.0.1", port=9092)
         self.apis: dict[tuple[int, int], tuple[m.Api, int]] = {}
         self.asked: list[Any] = []
-        self.replies: list[tuple[int, int, Any]] = []  # connection, correlation id, response
+        self.replies: list[tuple[int, int, Any]] = []  # (connection, correlation id, response)
         self.hung_up: list[int] = []
         self.handled: list[int] = []
         self.timers: dict[Value, float] = {}

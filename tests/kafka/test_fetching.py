@@ -49,7 +49,7 @@ def parts(front: FrontDesk) -> list[m.FetchResponsePartition]:
     return [each for topic in reply.responses for each in topic.partitions]
 
 
-def test_fetch_of_one_partition_is_one_scan_that_waits() -> None:
+def test_fetch_from_one_partition_is_a_single_waiting_scan() -> None:
     """KAF-1: a long poll costs the node nothing while it waits."""
     front = desk()
     front.send(fetch(7))
@@ -83,22 +83,24 @@ def test_native_messages_are_converted() -> None:
     assert decode(part.records) == [Record(5000, b"k", b"a", ()), Record(5000, None, b"b", ())]
 
 
-def test_fetch_of_several_partitions_looks_first_and_then_waits() -> None:
+def test_fetch_from_several_partitions_scans_without_waiting_first() -> None:
     front = desk()
     front.send(fetch(9, 9))
     assert [scan.wait_ms for scan in front.commands] == [0, 0]
     front.answer(scanned(9))
     front.answer(scanned(9))
     assert [scan.wait_ms for scan in front.commands] == [500, 500]
-    front.answer(scanned(9, chunk(9), end=11), front.asked[1])  # the first to get a message
+    front.answer(
+        scanned(9, chunk(9), end=11), front.asked[1]
+    )  # this partition gets a message first
     first, second = parts(front)
     assert (first.records, first.high_watermark) == (b"", 9)
     assert second.high_watermark == 11
-    front.answer(scanned(9))  # late, after the response
+    front.answer(scanned(9))  # arrives after the response
     assert not front.replies
 
 
-def test_fetch_answers_without_messages_when_its_time_is_over() -> None:
+def test_empty_fetch_is_answered_when_its_wait_expires() -> None:
     front = desk()
     front.send(fetch(9))
     front.front.now = 0.5
@@ -107,7 +109,7 @@ def test_fetch_answers_without_messages_when_its_time_is_over() -> None:
     assert (part.error_code, part.records) == (0, b"")
 
 
-def test_fetch_pauses_if_an_older_node_does_not_wait() -> None:
+def test_fetch_is_retried_after_a_pause_if_an_older_node_does_not_wait() -> None:
     front = desk()
     front.send(fetch(9))
     front.answer(scanned(9))
@@ -118,7 +120,7 @@ def test_fetch_pauses_if_an_older_node_does_not_wait() -> None:
     assert parts(front)[0].records
 
 
-def test_fetch_waits_until_the_minimum_size_is_there() -> None:
+def test_fetch_waits_for_its_minimum_size() -> None:
     front = desk()
     front.send(fetch(7, 7, least=100_000))
     front.answer(scanned(7, chunk(7)))
@@ -127,7 +129,7 @@ def test_fetch_waits_until_the_minimum_size_is_there() -> None:
     assert len(front.asked) == 2
 
 
-def test_fetch_respects_the_maximum_size_of_the_response() -> None:
+def test_fetch_respects_the_maximum_response_size() -> None:
     front = desk()
     front.send(fetch(7, 7, most=10))
     front.answer(scanned(7, chunk(7)))
@@ -191,7 +193,7 @@ def test_offsets_are_listed_by_position_and_by_time() -> None:
     assert listed(-1, unknown, do.FromNew())[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_offset_of_a_time_beyond_our_clock_is_asked_for_with_the_latest_time() -> None:
+def test_time_beyond_the_supported_range_is_replaced_by_the_latest_time() -> None:
     front = desk()
     partition = m.ListOffsetsPartition(partition_index=0, timestamp=(1 << 63) - 1)
     topic = m.ListOffsetsTopic(name="t", partitions=(partition,))
@@ -199,8 +201,8 @@ def test_offset_of_a_time_beyond_our_clock_is_asked_for_with_the_latest_time() -
     assert front.commands == [Scan(0, "t", do.FromTime((1 << 63) - 1))]
 
 
-def test_read_that_no_node_answers_is_repeated_by_the_client() -> None:
-    """Java consumers end on a code that they do not expect in a fetch."""
+def test_unanswered_read_gets_a_retriable_error() -> None:
+    """A Java consumer stops if a fetch returns an unexpected error code."""
     front = desk()
     front.send(fetch(7))
     front.answer(local.NoAnswer(5.0))
@@ -212,7 +214,7 @@ def test_read_that_no_node_answers_is_repeated_by_the_client() -> None:
     assert front.reply().topics[0].partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
 
 
-def test_fetch_session_of_another_broker_is_refused() -> None:
+def test_fetch_session_from_another_broker_is_refused() -> None:
     front = desk()
     request = fetch(7)
     request.session_id, request.session_epoch = 5, 3
@@ -223,7 +225,7 @@ def test_fetch_session_of_another_broker_is_refused() -> None:
     assert len(front.asked) == 1
 
 
-def test_fetch_of_a_disconnected_client_is_not_repeated() -> None:
+def test_fetch_from_a_disconnected_client_is_not_repeated() -> None:
     front = desk()
     front.send(fetch(7, 8))
     front.front.request(Disconnected(1))
@@ -233,7 +235,7 @@ def test_fetch_of_a_disconnected_client_is_not_repeated() -> None:
     assert not front.timers
 
 
-def test_response_is_limited_whatever_the_client_asks_for(
+def test_response_size_is_limited_for_any_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("oncecast.kafka.fetching.FETCH_BYTES_MAX", 50)
@@ -246,7 +248,7 @@ def test_response_is_limited_whatever_the_client_asks_for(
 
 
 @pytest.mark.parametrize(("wanted", "asked", "found"), [(-1, 0, 0), (50, 50, 9)])
-def test_fetch_outside_of_the_topic_is_out_of_range(wanted: int, asked: int, found: int) -> None:
+def test_fetch_outside_the_topic_is_out_of_range(wanted: int, asked: int, found: int) -> None:
     front = desk()
     front.send(fetch(wanted))
     assert front.commands[0].start == do.FromOffset(asked)
@@ -254,7 +256,7 @@ def test_fetch_outside_of_the_topic_is_out_of_range(wanted: int, asked: int, fou
     assert parts(front)[0].error_code == Code.OFFSET_OUT_OF_RANGE
 
 
-def test_error_of_one_of_several_partitions_is_answered_at_once() -> None:
+def test_error_in_one_partition_is_answered_at_once() -> None:
     front = desk()
     front.send(fetch(7, 8))
     front.answer(errors.NoSuchTopic("t0"))

@@ -1,4 +1,4 @@
-"""Test connections of the front end: versions, order of responses, bad requests (KAF-1)."""
+"""Test front-end connections: versions, response order and invalid requests (KAF-1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSIONS = BY_KEY[18]
 
 
 def test_offered_versions_are_listed() -> None:
-    """KAF-1: clients negotiate by this list."""
+    """KAF-1: clients choose their versions from this list."""
     front = desk()
     front.send(m.ApiVersionsRequest())
     reply = front.reply()
@@ -26,8 +26,8 @@ def test_offered_versions_are_listed() -> None:
     ]
 
 
-def test_newer_client_is_answered_in_the_oldest_version() -> None:
-    """KAF-1: a client asks again with a version that both know."""
+def test_client_with_an_unknown_version_is_answered_in_the_oldest_one() -> None:
+    """KAF-1: the client then retries with a version that both sides know."""
     front = desk()
     front.apis[1, 7] = VERSIONS, 0
     front.send_raw(b"\x00\x12\x00\x04\x00\x00\x00\x07\x00\x02me\x00\x05rdkafka")
@@ -48,7 +48,7 @@ def test_bytes_after_a_request_close_the_connection() -> None:
     assert front.hung_up == [1]
 
 
-def test_requests_after_a_bad_one_are_ignored() -> None:
+def test_requests_after_an_invalid_one_are_ignored() -> None:
     front = desk()
     front.send_raw(b"nonsense")
     front.send_raw(request_bytes(VERSIONS, 0, m.ApiVersionsRequest()))

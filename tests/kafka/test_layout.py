@@ -47,7 +47,7 @@ def test_messages_match_an_independent_implementation(api: Api) -> None:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.request.__name__)
 def test_damaged_request_is_malformed_or_valid(api: Api) -> None:
-    """KAF-1: no bytes cause another error than Malformed."""
+    """KAF-1: invalid bytes raise no error other than Malformed."""
     rng = Random(api.key)
     for version in range(api.first, api.last + 1):
         flexible = version >= api.flexible
@@ -67,7 +67,7 @@ def test_damaged_request_is_malformed_or_valid(api: Api) -> None:
 
 
 def test_array_length_is_checked_before_its_elements_are_read() -> None:
-    """KAF-1: a length field alone allocates nothing."""
+    """KAF-1: a length field alone must not allocate memory."""
     data = (2**31 - 1).to_bytes(4, "big") + b"\x00\x01a"
     with pytest.raises(Malformed, match="2147483647 bytes are announced, but only 3 bytes"):
         codec(MetadataRequest, 1, False).read(data, 0)

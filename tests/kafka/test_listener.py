@@ -1,4 +1,5 @@
-"""Test how the listener cuts bytes into requests, and what it holds for hostile clients (KAF-1)."""
+"""Test how the listener splits bytes into requests, and limits memory for hostile clients
+(KAF-1)."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Transport:
         self.closed = True
 
 
-class Desk:
-    """A listener that answers no request by itself."""
+class FakeListener:
+    """A fake listener that records requests. It answers them only if `answers` is set."""
 
     def __init__(self, *, answers: bool = False) -> None:
         self.requests: list[bytes] = []
@@ -86,7 +87,7 @@ class Desk:
             self.connection.reply(b"answer")
 
     def send(self, data: bytes) -> int:
-        """Pass bytes to the connection while it reads. Return how many it took."""
+        """Pass bytes to the connection while it reads. Return the number of bytes that it read."""
         at = 0
         while at < len(data) and self.transport.reading and not self.transport.closed:
             space = self.connection.get_buffer(-1)
@@ -103,146 +104,148 @@ def request(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("piece", [7, 1000, 1 << 20])
-def test_requests_are_cut_at_any_boundary(piece: int) -> None:
-    desk = Desk(answers=True)
+def test_requests_may_be_split_at_any_byte(piece: int) -> None:
+    fake = FakeListener(answers=True)
     bodies = [b"\x00\x00" + bytes([at % 256]) * (at * 37 % 9000) for at in range(100)]
     stream = b"".join(map(request, bodies))
     for at in range(0, len(stream), piece):
-        desk.send(stream[at : at + piece])
-    assert desk.requests == bodies
+        fake.send(stream[at : at + piece])
+    assert fake.requests == bodies
 
 
-def test_one_read_with_many_requests_passes_on_no_more_than_the_limit() -> None:
-    desk = Desk()
+def test_number_of_unanswered_requests_per_connection_is_limited() -> None:
+    fake = FakeListener()
     bodies = [b"\x00\x12" + at.to_bytes(4, "big") for at in range(1000)]
-    desk.send(b"".join(map(request, bodies)))
-    assert desk.requests == bodies[:UNANSWERED_MAX]
-    assert not desk.transport.reading
-    desk.connection.reply(b"")
-    assert desk.requests == bodies[: UNANSWERED_MAX + 1]
+    fake.send(b"".join(map(request, bodies)))
+    assert fake.requests == bodies[:UNANSWERED_MAX]
+    assert not fake.transport.reading
+    fake.connection.reply(b"")
+    assert fake.requests == bodies[: UNANSWERED_MAX + 1]
     for _ in range(999):
-        desk.connection.reply(b"")
-    assert desk.requests == bodies
-    assert desk.transport.reading
+        fake.connection.reply(b"")
+    assert fake.requests == bodies
+    assert fake.transport.reading
 
 
 def test_requests_without_a_response_do_not_stop_the_connection() -> None:
-    """A client with acks=0 gets no responses, and sends more than 32 requests."""
-    desk = Desk()
+    """A client with acks=0 gets no responses, but may send more than 32 requests."""
+    fake = FakeListener()
     for _ in range(3 * UNANSWERED_MAX):
-        assert desk.send(request(b"\x00\x00"))
-        desk.connection.answered()
-    assert len(desk.requests) == 3 * UNANSWERED_MAX
-    assert not desk.transport.written[1:]
+        assert fake.send(request(b"\x00\x00"))
+        fake.connection.answered()
+    assert len(fake.requests) == 3 * UNANSWERED_MAX
+    assert not fake.transport.written[1:]
 
 
 def test_announced_bytes_are_not_allocated_before_they_arrive() -> None:
-    desk = Desk()
-    desk.send((64 << 20).to_bytes(4, "big") + bytes(100))
-    assert len(desk.connection._buffer) == BUFFER_BYTES
-    desk.send(bytes(BUFFER_BYTES))
-    assert len(desk.connection._buffer) == 2 * BUFFER_BYTES
+    fake = FakeListener()
+    fake.send((64 << 20).to_bytes(4, "big") + bytes(100))
+    assert len(fake.connection._buffer) == BUFFER_BYTES
+    fake.send(bytes(BUFFER_BYTES))
+    assert len(fake.connection._buffer) == 2 * BUFFER_BYTES
 
 
-def test_large_buffer_is_given_up_after_its_request() -> None:
-    desk = Desk(answers=True)
-    desk.send(request(bytes(5 << 20)))
-    assert [len(each) for each in desk.requests] == [5 << 20]
-    desk.send(request(bytes(2)))
-    assert len(desk.connection._buffer) == BUFFER_BYTES
-    assert (desk.held, desk.connection.held) == (0, 0)
+def test_large_buffer_is_freed_after_its_request() -> None:
+    fake = FakeListener(answers=True)
+    fake.send(request(bytes(5 << 20)))
+    assert [len(each) for each in fake.requests] == [5 << 20]
+    fake.send(request(bytes(2)))
+    assert len(fake.connection._buffer) == BUFFER_BYTES
+    assert (fake.held, fake.connection.held) == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("head", "closed"),
     [
         (request(b"\x00\x01" + bytes((1 << 20) - 2))[:100], False),
-        (((1 << 20) + 1).to_bytes(4, "big") + b"\x00\x01", True),  # not a Produce request
+        (((1 << 20) + 1).to_bytes(4, "big") + b"\x00\x01", True),  # this is not a Produce request
         ((64 << 20).to_bytes(4, "big") + b"\x00\x00", False),
         (((64 << 20) + 1).to_bytes(4, "big") + b"\x00\x00", True),
-        (b"\xff\xff\xff\xff", True),  # a negative length
+        (b"\xff\xff\xff\xff", True),  # the length is negative
     ],
 )
 def test_oversized_request_ends_the_connection(head: bytes, closed: bool) -> None:
-    desk = Desk()
-    desk.send(head)
-    assert desk.transport.closed == closed
-    assert not desk.requests
+    fake = FakeListener()
+    fake.send(head)
+    assert fake.transport.closed == closed
+    assert not fake.requests
 
 
-def test_all_connections_together_hold_a_bounded_number_of_bytes(
+def test_total_bytes_held_for_all_connections_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listener, "HELD_BYTES_MAX", 4 * BUFFER_BYTES)
-    desk = Desk()
-    desk.send((64 << 20).to_bytes(4, "big") + bytes(20 * BUFFER_BYTES))
-    assert desk.transport.closed
-    assert desk.held <= 4 * BUFFER_BYTES
-    desk.connection.connection_lost(None)
-    assert desk.held == 0
+    fake = FakeListener()
+    fake.send((64 << 20).to_bytes(4, "big") + bytes(20 * BUFFER_BYTES))
+    assert fake.transport.closed
+    assert fake.held <= 4 * BUFFER_BYTES
+    fake.connection.connection_lost(None)
+    assert fake.held == 0
 
 
-def test_unanswered_bytes_stop_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_stops_reading_at_its_limit_of_unanswered_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listener, "UNANSWERED_BYTES_MAX", 1000)
-    desk = Desk()
-    desk.send(request(bytes(1000)) + request(bytes(5)))
-    assert [len(each) for each in desk.requests] == [1000]
-    assert not desk.transport.reading
-    desk.connection.reply(b"")
-    assert [len(each) for each in desk.requests] == [1000, 5]
-    assert desk.transport.reading
+    fake = FakeListener()
+    fake.send(request(bytes(1000)) + request(bytes(5)))
+    assert [len(each) for each in fake.requests] == [1000]
+    assert not fake.transport.reading
+    fake.connection.reply(b"")
+    assert [len(each) for each in fake.requests] == [1000, 5]
+    assert fake.transport.reading
 
 
-def test_client_that_does_not_read_its_responses_gets_no_more_of_them() -> None:
-    desk = Desk()
-    desk.connection.pause_writing()
-    desk.send(request(bytes(2)))
-    assert not desk.requests
-    desk.connection.resume_writing()
-    assert len(desk.requests) == 1
-    desk.transport.unsent = listener.UNSENT_BYTES_MAX + 1
-    desk.connection.reply(b"")
-    assert desk.transport.closed
+def test_client_that_does_not_read_gets_no_further_responses() -> None:
+    fake = FakeListener()
+    fake.connection.pause_writing()
+    fake.send(request(bytes(2)))
+    assert not fake.requests
+    fake.connection.resume_writing()
+    assert len(fake.requests) == 1
+    fake.transport.unsent = listener.UNSENT_BYTES_MAX + 1
+    fake.connection.reply(b"")
+    assert fake.transport.closed
 
 
-def test_closed_connection_passes_on_no_further_requests() -> None:
-    desk = Desk()
-    ask = desk.ask
+def test_closed_connection_forwards_no_further_requests() -> None:
+    fake = FakeListener()
+    ask = fake.ask
 
     def refuse(received: Any) -> None:
         ask(received)
-        desk.connection.close()
+        fake.connection.close()
 
-    desk.ask = refuse  # type: ignore[method-assign]
-    desk.send(request(bytes(2)) * 3)
-    assert len(desk.requests) == 1
+    fake.ask = refuse  # type: ignore[method-assign]
+    fake.send(request(bytes(2)) * 3)
+    assert len(fake.requests) == 1
 
 
 def test_idle_connection_expires() -> None:
-    desk = Desk()
-    assert not desk.connection.expired(listener.IDLE_MAX - 1)
-    assert desk.connection.expired(listener.IDLE_MAX)
-    desk.send(request(bytes(2)))
-    assert not desk.connection.expired(listener.IDLE_MAX)  # it waits for its response
-    silent = Connection(cast("Listener", desk), 2, 0.0)
+    fake = FakeListener()
+    assert not fake.connection.expired(listener.IDLE_MAX - 1)
+    assert fake.connection.expired(listener.IDLE_MAX)
+    fake.send(request(bytes(2)))
+    assert not fake.connection.expired(listener.IDLE_MAX)  # the client waits for its response
+    silent = Connection(cast("Listener", fake), 2, 0.0)
     assert not silent.expired(listener.FIRST_REQUEST_SECONDS - 1)
     assert silent.expired(listener.FIRST_REQUEST_SECONDS)
 
 
-def test_slow_reader_is_disconnected_when_all_responses_are_too_many() -> None:
-    desk = Desk()
-    desk.others_unsent = listener.ALL_UNSENT_BYTES_MAX
-    desk.send(request(bytes(2)) * 2)
-    desk.connection.reply(b"")
-    assert not desk.transport.closed
-    desk.transport.unsent = listener.UNSENT_BYTES_HIGH + 1
-    desk.connection.reply(b"")
-    assert desk.transport.closed
+def test_slow_reader_is_disconnected_at_the_limit_of_all_unsent_responses() -> None:
+    fake = FakeListener()
+    fake.others_unsent = listener.ALL_UNSENT_BYTES_MAX
+    fake.send(request(bytes(2)) * 2)
+    fake.connection.reply(b"")
+    assert not fake.transport.closed
+    fake.transport.unsent = listener.UNSENT_BYTES_HIGH + 1
+    fake.connection.reply(b"")
+    assert fake.transport.closed
 
 
 def test_unanswered_first_request_does_not_keep_a_connection_open() -> None:
-    desk = Desk()
-    silent = Connection(cast("Listener", desk), 2, 0.0)
+    fake = FakeListener()
+    silent = Connection(cast("Listener", fake), 2, 0.0)
     silent.connection_made(cast("asyncio.Transport", Transport()))
     data = request(b"\x00\x12")
     silent.get_buffer(-1)[: len(data)] = data

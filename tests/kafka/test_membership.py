@@ -113,7 +113,7 @@ def test_members_of_a_new_group_join_one_generation() -> None:
     assert replies[other].protocol_name == "range"
 
 
-def test_assignment_of_the_leader_reaches_every_member() -> None:
+def test_leader_assignment_reaches_every_member() -> None:
     group = Members()
     (one, first), (two, second) = group.member(), group.member()
     group.front.wait(0.3)
@@ -127,7 +127,7 @@ def test_assignment_of_the_leader_reaches_every_member() -> None:
     assert found.assignment == b"l"
     assert [each[2].assignment for each in group.front.replies] == [b"f"]
     group.front.replies.clear()
-    assert group.sync(to[follower], follower, generation).assignment == b"f"  # repeated
+    assert group.sync(to[follower], follower, generation).assignment == b"f"  # a repeated request
 
 
 def test_new_member_makes_earlier_members_join_again() -> None:
@@ -147,7 +147,7 @@ def test_member_that_does_not_join_again_is_removed_after_the_rebalance_timeout(
     group, [(one, first), (two, second)], generation = settled(2)
     group.member()
     group.join(one, first)
-    for _ in range(4):  # it sends heartbeats, but never joins
+    for _ in range(4):  # this member sends heartbeats, but never joins
         group.front.wait(9.0)
         group.beat(two, second, generation)
     joined = [each[2] for each in group.front.replies if isinstance(each[2], m.JoinGroupResponse)]
@@ -197,7 +197,7 @@ def test_static_member_that_restarts_replaces_itself() -> None:
     assert group.send(one, beat).error_code == Code.FENCED_INSTANCE_ID
 
 
-def test_protocol_is_one_that_all_members_know() -> None:
+def test_group_chooses_a_protocol_that_all_members_know() -> None:
     group = Members()
     for names in (("sticky", "range"), ("range",)):
         connection = group.connect()
@@ -245,15 +245,15 @@ def test_group_is_described_while_it_has_members() -> None:
     assert (unknown.group_state, unknown.members) == ("Dead", ())
 
 
-def test_group_without_members_is_forgotten() -> None:
+def test_group_without_members_is_dropped() -> None:
     group, [(one, first)], _ = settled(1)
     leave = m.LeaveGroupRequest(group_id="g", members=(m.LeavingMember(member_id=first),))
     group.send(one, leave)
     assert group.front.front.groups._groups == {}
 
 
-def test_repeated_join_and_sync_answer_the_earlier_request() -> None:
-    """A client that reconnects repeats its request. Every request is answered."""
+def test_repeated_join_or_sync_also_answers_the_earlier_request() -> None:
+    """A reconnected client repeats its request, and both copies are answered."""
     group = Members()
     one, first = group.member()
     earlier = group.front.sent
@@ -274,8 +274,8 @@ def test_repeated_join_and_sync_answer_the_earlier_request() -> None:
     assert group.response(earlier).error_code == Code.REBALANCE_IN_PROGRESS
 
 
-def test_follower_of_a_slow_leader_stays_a_member() -> None:
-    """The session of a follower starts again when it gets its assignment."""
+def test_follower_stays_a_member_while_its_leader_is_slow() -> None:
+    """A follower's session timeout restarts when it gets its assignment."""
     group = Members()
     (one, first), (two, second) = group.member(), group.member()
     group.front.wait(0.3)
@@ -309,7 +309,7 @@ def test_leader_that_never_syncs_is_removed_after_the_rebalance_timeout() -> Non
     assert group.join(two, second).leader == second
 
 
-def test_promised_ids_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_reserved_member_ids_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncecast.kafka.membership.MEMBERS_MAX", 3)
     group = Members()
     connection = group.connect()
@@ -330,7 +330,7 @@ def test_replaced_static_member_that_joins_again_is_fenced() -> None:
     assert group.join(one, first, "instance").error_code == Code.FENCED_INSTANCE_ID
 
 
-def test_bytes_of_all_members_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_total_bytes_for_all_members_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member remains for its session timeout after its client has disconnected."""
     group, [(one, first)], _ = settled(1)
     groups = group.front.front.groups
@@ -345,7 +345,7 @@ def test_bytes_of_all_members_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
     assert (groups._bytes, groups._sizes) == (0, {})
 
 
-def test_member_of_another_protocol_type_is_refused() -> None:
+def test_member_with_another_protocol_type_is_refused() -> None:
     group, _, _ = settled(1)
     request = m.JoinGroupRequest(
         group_id="g",
@@ -358,7 +358,7 @@ def test_member_of_another_protocol_type_is_refused() -> None:
     assert found.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_session_starts_again_when_a_long_rebalance_ends() -> None:
+def test_session_timeout_restarts_after_a_long_rebalance() -> None:
     group, [(one, first), (two, second)], generation = settled(2)
     assert group.join(one, first) is None
     for _ in range(3):
@@ -387,12 +387,12 @@ def test_sync_during_a_rebalance_makes_the_member_join_again() -> None:
     assert group.sync(one, first, generation).error_code == Code.REBALANCE_IN_PROGRESS
 
 
-def test_generation_of_a_new_front_end_is_another_one() -> None:
+def test_new_front_end_starts_another_generation() -> None:
     """KAF-3: a member of an earlier front end must join again before it commits."""
     assert Group("g", Random(1)).generation != Group("g", Random(2)).generation
 
 
-def test_commit_of_a_member_is_fenced_by_front_end_and_generation() -> None:
+def test_member_commit_is_fenced_by_front_end_and_generation() -> None:
     """KAF-3"""
     group, [(one, first)], generation = settled(1)
     partition = m.CommitPartition(partition_index=0, committed_offset=7)

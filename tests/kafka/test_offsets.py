@@ -58,7 +58,7 @@ def test_first_commit_creates_the_subscription_and_fences_earlier_generations() 
     assert code(front) == Code.NONE
 
 
-def test_later_commits_are_single_acks_and_a_smaller_offset_is_a_seek() -> None:
+def test_later_commit_is_an_ack_or_a_seek_to_a_lower_offset() -> None:
     front = desk()
     front.send(commit(7))
     attached(front)
@@ -77,8 +77,8 @@ def test_later_commits_are_single_acks_and_a_smaller_offset_is_a_seek() -> None:
     assert front.commands == [do.Ack("t", "g", 5, 3)]
 
 
-def test_commit_that_another_front_end_has_fenced_makes_the_member_join_again() -> None:
-    """KAF-3: two coordinators of one group do no harm."""
+def test_member_joins_again_after_another_front_end_fences_its_commit() -> None:
+    """KAF-3: two coordinators for one group do no harm."""
     front = desk()
     front.send(commit(7))
     first = attached(front)
@@ -88,7 +88,7 @@ def test_commit_that_another_front_end_has_fenced_makes_the_member_join_again() 
     assert attached(front) == first
 
 
-def test_commit_of_a_stranger_is_refused() -> None:
+def test_commit_from_a_non_member_is_refused() -> None:
     front = desk()
     front.send(commit(7, generation=3, member="x"))
     assert not front.asked
@@ -108,7 +108,7 @@ def test_invalid_commits_are_refused() -> None:
     assert code(front) == Code.OFFSET_OUT_OF_RANGE
 
 
-def test_committed_offset_is_the_cursor_of_the_subscription() -> None:
+def test_committed_offset_is_the_subscription_cursor() -> None:
     front = desk()
     topics = (m.OffsetFetchTopic(name="t", partition_indexes=(0, 1)),)
     front.send(m.OffsetFetchRequest(group_id="g", topics=topics))
@@ -121,7 +121,7 @@ def test_committed_offset_is_the_cursor_of_the_subscription() -> None:
     assert front.reply().topics[0].partitions[0].committed_offset == -1
 
 
-def test_all_committed_offsets_of_a_group_are_listed() -> None:
+def test_all_committed_offsets_for_a_group_are_listed() -> None:
     front = desk()
     front.send(m.OffsetFetchRequest(group_id="g", topics=None))
     front.answer(view(other=3, g=7))
@@ -143,7 +143,7 @@ def test_groups_with_offsets_are_listed_and_deleted() -> None:
     assert [each.error_code for each in results] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
 
 
-def test_commit_after_the_subscription_was_deleted_subscribes_again() -> None:
+def test_commit_recreates_a_deleted_subscription() -> None:
     front = desk()
     front.send(commit(7))
     attached(front)
@@ -158,10 +158,10 @@ def test_commit_after_the_subscription_was_deleted_subscribes_again() -> None:
     front.answer(errors.NotSubscribed("t", "g"))
     attached(front)
     front.answer(errors.NotSubscribed("t", "g"))
-    assert code(front) == Code.GROUP_ID_NOT_FOUND  # it does not try forever
+    assert code(front) == Code.GROUP_ID_NOT_FOUND  # the front end does not retry forever
 
 
-def test_lower_offset_right_behind_a_higher_one_is_committed() -> None:
+def test_lower_offset_can_be_committed_right_after_a_higher_one() -> None:
     front = desk()
     front.send(commit(1))
     attached(front)
@@ -173,8 +173,8 @@ def test_lower_offset_right_behind_a_higher_one_is_committed() -> None:
     assert seek.start == do.FromOffset(5)
 
 
-def test_unanswered_question_is_not_taken_for_an_empty_cluster() -> None:
-    """A consumer would end or start again at the beginning."""
+def test_unanswered_lookup_is_not_mistaken_for_missing_offsets() -> None:
+    """Otherwise a consumer would stop, or start again from the beginning."""
     silence = local.NoAnswer(15.0)
     front = desk()
     topics = (m.OffsetFetchTopic(name="t", partition_indexes=(0,)),)
@@ -193,7 +193,7 @@ def test_unanswered_question_is_not_taken_for_an_empty_cluster() -> None:
     assert front.reply().brokers == ()
 
 
-def test_deletion_of_a_group_waits_for_its_outcome() -> None:
+def test_group_deletion_waits_for_its_outcome() -> None:
     front = desk()
     front.send(m.DeleteGroupsRequest(groups_names=("g",)))
     front.answer(view(g=7))
@@ -217,7 +217,7 @@ def test_front_end_remembers_a_bounded_number_of_positions(
     assert list(front.front.offsets._held) == [("h", "t")]
 
 
-def test_commit_after_the_deletion_of_its_group_subscribes_again() -> None:
+def test_commit_after_a_group_deletion_subscribes_again() -> None:
     front = desk()
     front.send(commit(7))
     attached(front)

@@ -55,7 +55,8 @@ def put_of(sequence: int, data: bytes, asked: object) -> do.Put:
 
 
 def test_idempotent_batch_is_put_under_its_own_sequence() -> None:
-    """KAF-2: our dedup record is the producer's, so no resent batch is stored twice."""
+    """KAF-2: the node deduplicates by the producer's own sequence, so no resent batch is stored
+    twice."""
     front, data = desk(), stamped(ONE, 0)
     front.send(produce(data))
     assert front.commands == [do.OpenProducer("t", NAME, NAME, 0, directory_id=NAME, expected=0)]
@@ -66,7 +67,7 @@ def test_idempotent_batch_is_put_under_its_own_sequence() -> None:
     assert answered(front) == m.ProduceResponsePartition(index=0, base_offset=40)
 
 
-def test_resent_batch_gets_its_first_offset() -> None:
+def test_resent_batch_gets_its_original_offset() -> None:
     """KAF-2"""
     front = desk()
     front.send(produce(stamped(ONE, 0)))
@@ -91,7 +92,7 @@ def test_pipelined_batches_are_sent_at_once_and_answered_in_order() -> None:
 
 
 def test_batch_that_overtook_an_earlier_one_is_sent_again() -> None:
-    """KAF-2: a delayed batch does not become an error of the client."""
+    """KAF-2: a batch that arrives out of order does not cause an error on the client."""
     front = desk()
     front.send(produce(stamped(ONE, 0)))
     front.send(produce(stamped(ONE, 1)))
@@ -104,7 +105,7 @@ def test_batch_that_overtook_an_earlier_one_is_sent_again() -> None:
     assert [each[2].topics[0].partitions[0].base_offset for each in front.replies] == [7, 8]
 
 
-def test_gap_in_the_sequence_of_a_client_is_refused() -> None:
+def test_gap_in_a_client_sequence_is_refused() -> None:
     front = desk()
     front.send(produce(stamped(ONE, 0)))
     opened(front)
@@ -115,7 +116,7 @@ def test_gap_in_the_sequence_of_a_client_is_refused() -> None:
     assert answered(front).error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_producer_whose_record_was_deleted_is_told_to_start_again() -> None:
+def test_producer_whose_record_was_deleted_must_start_again() -> None:
     front = desk()
     front.send(produce(stamped(ONE, 5)))
     opened(front)
@@ -123,7 +124,7 @@ def test_producer_whose_record_was_deleted_is_told_to_start_again() -> None:
     assert answered(front).error_code == Code.UNKNOWN_PRODUCER_ID
 
 
-def test_deleted_topic_is_opened_again() -> None:
+def test_producer_reopens_a_deleted_topic() -> None:
     front = desk()
     front.send(produce(stamped(ONE, 0)))
     opened(front)
@@ -145,7 +146,7 @@ def test_batch_without_a_producer_id_is_put_by_the_session() -> None:
     assert answered(front).base_offset == 3
 
 
-def test_acks_0_has_no_response_and_does_not_block_the_next_one() -> None:
+def test_put_with_acks_0_gets_no_response_and_does_not_delay_the_next_one() -> None:
     front = desk()
     front.send(produce(encode(ONE), acks=0))
     later = front.send(m.FindCoordinatorRequest(key="g"))
@@ -157,7 +158,7 @@ def test_acks_0_has_no_response_and_does_not_block_the_next_one() -> None:
 
 
 def test_failed_put_with_acks_0_ends_the_connection() -> None:
-    """The client gets no response, so a hangup is the only way to tell it."""
+    """The client gets no response, so only a closed connection can report the failure."""
     front = desk()
     front.send(produce(encode(ONE), acks=0))
     front.send(produce(encode(ONE), acks=0))
@@ -168,7 +169,7 @@ def test_failed_put_with_acks_0_ends_the_connection() -> None:
 
 
 def test_bytes_in_flight_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are held while no node answers, also for clients that have disconnected."""
+    """They stay in memory while no node answers, even if the client has disconnected."""
     data = encode(ONE)
     monkeypatch.setattr("oncecast.kafka.producing.IN_FLIGHT_BYTES_MAX", len(data))
     front = desk()
@@ -183,7 +184,7 @@ def test_bytes_in_flight_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(front.asked) == 1
 
 
-def test_client_cannot_make_a_put_wait_for_days() -> None:
+def test_put_timeout_is_limited() -> None:
     front = desk()
     request = produce(stamped(ONE, 0))
     request.timeout_ms = (1 << 31) - 1
@@ -219,7 +220,7 @@ def test_invalid_batch_is_refused_before_it_is_sent(request_: m.ProduceRequest, 
         (local.NoAnswer(5.0), Code.REQUEST_TIMED_OUT),
     ],
 )
-def test_refusal_becomes_the_error_code_of_kafka(outcome: Any, code: Code) -> None:
+def test_refusal_is_mapped_to_a_kafka_error_code(outcome: Any, code: Code) -> None:
     for at_open in (True, False):
         front = desk()
         front.send(produce(stamped(ONE, 0)))
@@ -229,12 +230,12 @@ def test_refusal_becomes_the_error_code_of_kafka(outcome: Any, code: Code) -> No
         assert answered(front).error_code == code
 
 
-def test_sequence_continues_after_it_wraps() -> None:
+def test_sequence_continues_after_it_wraps_around() -> None:
     producer = Producer()
     assert producer.unwrapped(0) == 0
     producer.next = SEQUENCES
     assert producer.unwrapped(0) == SEQUENCES
-    assert producer.unwrapped(SEQUENCES - 1) == SEQUENCES - 1  # resent
+    assert producer.unwrapped(SEQUENCES - 1) == SEQUENCES - 1  # a resent batch
     producer.next = 3 * SEQUENCES + 5
     assert producer.unwrapped(5) == 3 * SEQUENCES + 5
     assert producer.unwrapped(SEQUENCES - 2) == 3 * SEQUENCES - 2
@@ -266,7 +267,7 @@ def test_front_end_remembers_a_bounded_number_of_producers(
 
 
 @pytest.mark.parametrize("time", [(1 << 63) - 1, -(1 << 63)])
-def test_batch_with_an_impossible_time_is_stored_as_it_comes(time: int) -> None:
+def test_batch_with_an_impossible_timestamp_is_stored_unchanged(time: int) -> None:
     data = bytearray(encode(ONE))
     data[27:35] = struct.pack(">q", time)
     data[17:21] = struct.pack(">I", crc32c(bytes(data[21:])))
@@ -283,7 +284,7 @@ def test_long_refusal_fits_into_a_response() -> None:
 
 
 def test_sequence_wraps_while_earlier_batches_are_in_flight() -> None:
-    """KAF-2: the batch after the wrap is new. As a resent one it would be lost."""
+    """KAF-2: the batch after the wrap is new. It would be lost if it counted as resent."""
     front = desk()
     front.send(produce(stamped(ONE, SEQUENCES - 2)))
     opened(front, SEQUENCES - 2)
@@ -302,7 +303,7 @@ def test_front_end_follows_the_sequence_of_stored_batches() -> None:
     assert [put.sequence for put in front.commands] == [SEQUENCES]
 
 
-def test_batches_that_wait_are_sent_again_in_the_order_of_their_sequences() -> None:
+def test_waiting_batches_are_resent_in_sequence_order() -> None:
     front = desk()
     front.send(produce(stamped(ONE, 1)))
     front.send(produce(stamped(ONE, 2)))

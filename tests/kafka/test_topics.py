@@ -53,7 +53,7 @@ def test_all_topics_are_listed_page_by_page() -> None:
 
 
 def test_missing_topic_is_created_and_keeps_messages_for_a_week() -> None:
-    """KAF-4: a topic of Kafka clients keeps messages whether they were read or not."""
+    """KAF-4: a topic created by a Kafka client keeps its messages even after they are read."""
     front = desk()
     front.send(metadata("t"))
     front.answer(no_topics())
@@ -63,7 +63,7 @@ def test_missing_topic_is_created_and_keeps_messages_for_a_week() -> None:
     assert front.reply().topics[0].error_code == 0
 
 
-def test_missing_topic_is_not_created_against_the_wish_of_the_client() -> None:
+def test_missing_topic_is_not_created_if_the_client_forbids_it() -> None:
     front = desk()
     front.send(metadata("t", create=False))
     front.answer(no_topics())
@@ -96,7 +96,7 @@ def test_topic_is_created_with_its_configuration() -> None:
         (creation(cleanup_policy="compact"), Code.INVALID_CONFIG),
     ],
 )
-def test_topic_that_cannot_exist_is_refused(request_: m.CreateTopicsRequest, code: Code) -> None:
+def test_invalid_topic_is_not_created(request_: m.CreateTopicsRequest, code: Code) -> None:
     front = desk()
     front.send(request_)
     assert not front.asked
@@ -137,7 +137,7 @@ def resource(kind: int = TOPIC, keys: tuple[str, ...] | None = None) -> Any:
     return m.DescribeConfigsResource(resource_type=kind, resource_name="t", configuration_keys=keys)
 
 
-def test_configuration_of_a_topic_is_its_retention_policy() -> None:
+def test_topic_configuration_shows_its_retention_policy() -> None:
     """KAF-3"""
     front = desk()
     front.send(m.DescribeConfigsRequest(resources=(resource(), resource(BROKER))))
@@ -184,7 +184,7 @@ def incremental(operation: int, value: str | None) -> m.IncrementalAlterConfigsR
     return m.IncrementalAlterConfigsRequest(resources=(change,), validate_only=False)
 
 
-def test_single_values_of_the_configuration_change() -> None:
+def test_configuration_values_can_be_changed_individually() -> None:
     front = desk()
     front.send(incremental(0, "1000"))
     front.answer(view("t", policy=hard_limit(WEEK_US, 7)))
@@ -202,8 +202,8 @@ def test_policy_and_configuration_convert_both_ways() -> None:
 
 
 @pytest.mark.parametrize("value", [str((1 << 63) - 1), str(1 << 62)])
-def test_retention_beyond_our_clock_keeps_all_messages(value: str) -> None:
-    """A time in microseconds would not fit into 64 bits, and no command could carry it."""
+def test_retention_time_beyond_the_supported_range_keeps_all_messages(value: str) -> None:
+    """In microseconds, the time would not fit into the 64 bits of a command."""
     assert changed(WEEK, {"retention.ms": value}) == Policy(keep_all=True)
 
 
@@ -220,8 +220,8 @@ def test_huge_configuration_value_is_refused_with_a_short_message(name: str, val
     assert len(found.error_message) <= 1000
 
 
-def test_topics_are_not_created_if_the_front_end_must_not() -> None:
-    """`--no-auto-create` holds whatever the client allows."""
+def test_front_end_creates_no_topics_without_auto_create() -> None:
+    """`--no-auto-create` applies even if the client allows the creation."""
     front = desk()
     front.front.topics._auto_create = False
     front.send(metadata("t", create=True))

@@ -53,7 +53,7 @@ class Authority:
         now: datetime | None = None,
         days: int = 5,
     ) -> Files:
-        """Make a certificate with any alternative names. A string is a URI."""
+        """Make a certificate with these alternative names. A string stands for a URI."""
         named = [
             x509.UniformResourceIdentifier(name) if isinstance(name, str) else name
             for name in names

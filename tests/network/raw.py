@@ -13,7 +13,7 @@ from tests.network.talk import port_of, reserve
 
 
 class Raw:
-    """A connection whose frames the test reads and writes itself."""
+    """A connection on which the test reads and writes each frame."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

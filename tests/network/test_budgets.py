@@ -1,4 +1,5 @@
-"""Clients and peers have separate connection budgets, and hosts share pending handshakes."""
+"""Clients and peers have separate connection limits, and hosts share the limit for pending
+handshakes."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def handshake(host: str) -> Handshake:
     return made
 
 
-def test_host_that_floods_handshakes_loses_only_its_own() -> None:
+def test_host_that_floods_handshakes_blocks_only_itself() -> None:
     """SEC-3: a flood from one host does not end the handshake of another."""
 
     async def test() -> None:

@@ -203,8 +203,8 @@ def test_stopping_node_sends_bye_after_the_last_message() -> None:
 @pytest.mark.parametrize(
     ("name", "how", "clients", "fact"),
     [
-        ("x" * 256, {}, (Word,), "255 bytes"),
-        ("a\nb", {}, (Word,), "printable"),
+        ("x" * 256, {}, (Word,), "256 bytes long (limit 255); choose a shorter name"),
+        ("a\nb", {}, (Word,), r"'a\nb' has unprintable characters; remove them"),
         ("ann", {"version": 99}, (Word,), "upgrade"),
         ("ann", {"cluster": "other"}, (Word,), "ann belongs to cluster 'other'"),
         ("", {"cluster": "other"}, (Word,), "a client belongs to cluster 'other'"),
@@ -215,7 +215,7 @@ def test_stopping_node_sends_bye_after_the_last_message() -> None:
 def test_refused_client_gets_the_reason(
     name: str, how: dict[str, Any], clients: tuple[type[Value], ...], fact: str
 ) -> None:
-    """SVC-7: for example, the client may have another version."""
+    """SVC-7: the client may use another protocol version, for example."""
 
     async def test() -> None:
         async with Host(clients) as host, guest(host, name, **how) as (_, refusal):

@@ -197,7 +197,7 @@ def test_large_frame_that_makes_progress_does_not_time_out() -> None:
         desk.feed(PREAMBLE + large[:100_000])
         desk.look(100.0)
         assert not desk.session.reasons
-        desk.look(108.0)  # no further bytes
+        desk.look(108.0)  # no further bytes have arrived
         assert desk.session.reasons[0].startswith("frame unfinished after 108.0 s")
 
     drive(test())

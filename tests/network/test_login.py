@@ -33,7 +33,7 @@ async def answered(host: Host, name: str = "", **credentials: str) -> Value:
 
 
 async def logged_in(host: Host, user: str, password: str, name: str = "") -> Value:
-    """Return the last greeting of the node, after checking its proof."""
+    """Return the last greeting of the node. If it is a Welcome, check its proof."""
     exchange = ClientExchange(user, password, "a nonce of a client")
     raw, challenge = await greeted(host, name, login=exchange.first())
     if isinstance(challenge, Challenge):

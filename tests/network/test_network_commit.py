@@ -145,7 +145,7 @@ def test_records_that_arrive_during_a_sync_share_the_next_sync() -> None:
             a.request(TellDurably(a.me, b"first"))
             for n in range(20):
                 a.request(Tell(b.me, b"turn"))
-                await b.event()  # at least one turn of the loop has passed
+                await b.event()  # the event loop has run at least once more
                 a.request(TellDurably(a.me, b"%d" % n))
             journal.gate.set()
             noted = [event for _ in range(42) if isinstance(event := await a.event(), Noted)]
@@ -231,7 +231,8 @@ def test_clean_stop_syncs_all_records_and_sends_all_messages(more: list[bytes]) 
                 await b.event()
                 for text in more:
                     a.request(TellDurably(b.me, text))
-                asyncio.get_running_loop().call_later(0.01, journal.gate.set)  # while it stops
+                # The sync ends while the node stops.
+                asyncio.get_running_loop().call_later(0.01, journal.gate.set)
             for text in (b"in the thread", *more):
                 assert await b.event() == Heard(a.me, text)
             assert journal.closed
@@ -248,7 +249,8 @@ def test_failed_sync_during_a_clean_stop_is_raised() -> None:
                     a.request(TellDurably(b.me, b"held"))
                     a.request(Tell(b.me, b"turn"))
                     await b.event()
-                    asyncio.get_running_loop().call_later(0.01, journal.gate.set)  # while it stops
+                    # The sync ends while the node stops.
+                    asyncio.get_running_loop().call_later(0.01, journal.gate.set)
             assert b.events.empty()
             assert not journal.closed
 
@@ -256,7 +258,7 @@ def test_failed_sync_during_a_clean_stop_is_raised() -> None:
 
 
 def test_slow_disk_pauses_reading() -> None:
-    """Memory is limited: the peers' kernels buffer the messages instead."""
+    """This limits memory: the peers' kernels buffer the messages instead."""
 
     async def test() -> None:
         journal = FakeJournal(blocked=True)

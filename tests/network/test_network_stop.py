@@ -35,7 +35,7 @@ class Arrived(Value):
 
 
 class Walker(Protocol):
-    """Appends a step, then sends itself the next step."""
+    """Append a step, then send the next step to this node."""
 
     name = "walker"
     Request = Begin

@@ -206,7 +206,7 @@ def test_acceptor_without_the_secret_gets_no_messages(answer: str) -> None:
     drive(test())
 
 
-def test_proof_for_the_role_peer_is_refused_from_a_client() -> None:
+def test_client_cannot_use_a_proof_for_the_peer_role() -> None:
     async def test() -> None:
         async with Host(secret=SECRET, logins=Users()) as node:
             said = msgspec.structs.replace(hello(node.me, "", role=CLIENT), nonce=NONCE)
@@ -223,7 +223,7 @@ def test_proof_for_the_role_peer_is_refused_from_a_client() -> None:
 
 
 def test_node_connects_as_a_client_with_its_secret() -> None:
-    """SEC-1: a node asks others whether they form a ring before it joins them."""
+    """SEC-1: before it joins, a node asks other nodes whether they form a ring."""
 
     async def test() -> None:
         async with Host(secret=SECRET, logins=Users()) as node:

@@ -27,7 +27,7 @@ class Core:
         return self.policy.wants(self.now, self.messages, self.switches)
 
     def polls_for(self, seconds: float) -> bool:
-        """Poll on an idle core; return whether the loop wants to poll all the time."""
+        """Poll on an idle core. Return whether the loop wants to poll the whole time."""
         return all(self.wants() for _ in range(round(seconds / STEP)))
 
 
@@ -49,14 +49,14 @@ def test_loop_polls_after_a_message_and_sleeps_when_none_follows() -> None:
     assert core.wants(messages=1)
 
 
-def test_each_message_extends_the_polling() -> None:
+def test_each_message_extends_polling() -> None:
     core = Core(seconds=1.0)
     assert core.wants(messages=1)
     assert core.wants(0.9, messages=1)
     assert core.wants(0.9, messages=1)
 
 
-def test_involuntary_switches_stop_the_polling() -> None:
+def test_involuntary_switches_stop_polling() -> None:
     core = Core()
     assert core.wants(messages=1)
     assert core.wants(switches=polling.INTERRUPTIONS_MAX)
@@ -64,8 +64,8 @@ def test_involuntary_switches_stop_the_polling() -> None:
     assert core.policy.contended == 1
 
 
-def test_late_polls_stop_the_polling() -> None:
-    """A hypervisor that takes the core away leaves no context switch."""
+def test_late_polls_stop_polling() -> None:
+    """A hypervisor can take the core away without a context switch."""
     core = Core()
     assert core.wants(messages=1)
     late = [core.wants(2 * LATE) for _ in range(polling.INTERRUPTIONS_MAX + 1)]
@@ -77,13 +77,13 @@ def test_loop_that_handles_messages_is_not_late() -> None:
     assert all(core.wants(2 * LATE, messages=1) for _ in range(100))
 
 
-def test_rare_interruptions_do_not_stop_the_polling() -> None:
+def test_rare_interruptions_do_not_stop_polling() -> None:
     core = Core(seconds=100.0)
     assert core.wants(messages=1)
     assert all(core.wants(switches=1) and core.polls_for(WINDOW) for _ in range(20))
 
 
-def test_switches_before_the_polling_do_not_count() -> None:
+def test_switches_before_polling_do_not_count() -> None:
     core = Core(seconds=1.0)
     assert not core.wants(switches=1000)
     assert core.wants(messages=1)

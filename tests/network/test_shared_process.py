@@ -243,7 +243,7 @@ def test_restarted_secondary_node_is_reached_again() -> None:
 
 
 def test_stopping_the_primary_closes_secondary_nodes_first(tmp_path: Path) -> None:
-    """SVC-10: their records are on disk, and the messages that waited for them are sent."""
+    """SVC-10: by then, all records are on disk and all messages that waited for them are sent."""
 
     async def test() -> None:
         async with Node() as far:
@@ -348,7 +348,7 @@ def test_local_messages_arrive_in_order_without_a_network(loop: str) -> None:
             for one, other in ways:
                 for text in texts:
                     one.request(Tell(other.me, text))
-                assert other.events.empty()  # before the next turn
+                assert other.events.empty()  # the event arrives only in the next turn
                 assert [await other.event() for _ in texts] == [Heard(one.me, t) for t in texts]
             assert (host.stats.bytes_out, host.stats.accepted) == (0, 0)
 

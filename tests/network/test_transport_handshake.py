@@ -85,7 +85,7 @@ def test_node_that_dials_itself_is_refused() -> None:
             alias = NodeId(f"localhost:{a.port}")
             a.request(Keep(alias))
             assert await a.event() == Gone(alias)
-            assert a.stats.refused == 2  # counted on both sides
+            assert a.stats.refused == 2  # both sides count the refusal
 
     drive(test())
 

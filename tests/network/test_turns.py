@@ -26,7 +26,7 @@ from tests.network.test_connection import FakeTransport, Listens
 
 
 class Loop:
-    """A loop whose time and turns the test controls."""
+    """An event loop whose clock and turns are controlled by the test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -45,7 +45,7 @@ class Loop:
 
 
 class Worker:
-    """A client with `left` seconds of work, in pieces of `cost`."""
+    """A client with `left` pieces of work, which take `cost` seconds each."""
 
     def __init__(self, loop: Loop, name: str, left: int, cost: float, log: list[str]) -> None:
         self.used, self.left, self.cost, self.name = 0.0, left, cost, name
@@ -88,7 +88,7 @@ def test_work_beyond_the_turn_limit_waits_for_the_next_turn() -> None:
 
 
 def test_client_with_little_work_is_served_first() -> None:
-    """SEC-3: clients with much work delay it by at most one turn."""
+    """SEC-3: busy clients delay such a client by at most one turn."""
     loop, turns = made()
     log: list[str] = []
     honest = Worker(loop, "honest", 0, 0.0001, log)
@@ -121,7 +121,7 @@ def test_new_connection_gets_no_more_time_than_older_connections() -> None:
 
 
 def test_unused_client_time_accumulates_only_up_to_a_limit() -> None:
-    """SEC-3: a client must not be able to hold the loop after a long idle time."""
+    """SEC-3: a client must not be able to block the loop after a long idle time."""
     loop, turns = made()
     log: list[str] = []
     idle = Worker(loop, "idle", 1000, SHARE_SECONDS, log)
@@ -160,7 +160,7 @@ def test_connection_is_served_at_once_if_no_other_connection_waits() -> None:
     loop.turn()
     turns.queue(one)
     assert turns.begin(one) == 0.0
-    assert turns.begin(two) == TURN_SECONDS + SHARE_SECONDS  # at most one share
+    assert turns.begin(two) == TURN_SECONDS + SHARE_SECONDS  # unused time adds at most one share
     loop.turn()
     loop.turn()
     assert loop.calls == []  # an idle node does nothing
@@ -178,13 +178,13 @@ def test_account_waits_once_it_has_used_its_share_of_a_turn() -> None:
     assert turns.begin(light) == 0.0
     loop.turn()
     turns.queue(Worker(loop, "b", 1, 0.0, []))
-    assert turns.begin(light) == SHARE_SECONDS  # in the next turn
+    assert turns.begin(light) == SHARE_SECONDS  # the account continues in the next turn
     loop.now += TURN_SECONDS + LIGHT_SECONDS
     assert turns.begin(light) == 0.0  # a turn is short for light accounts, too
 
 
 def crowd(loop: Loop, turns: Turns, accounts: int, each: int, log: list[str]) -> None:
-    """Queue connections that ask for more than the node can do."""
+    """Queue more work than the node can do, on many connections."""
     for owner in range(accounts):
         for _ in range(each):
             worker = Worker(loop, f"crowd {owner}", 10_000, SHARE_SECONDS, log)
@@ -201,7 +201,7 @@ def test_light_account_above_its_equal_share_is_still_served_first() -> None:
     turns.join(honest, "honest")
     for _ in range(100):  # by now, all accounts of the crowd are busy
         loop.turn()
-    for _ in range(1000):  # it uses an eighth of the time; an equal share is a 65th
+    for _ in range(1000):  # the light account uses an eighth of the time; an equal share is 1/65
         log.clear()
         honest.left = 1
         turns.queue(honest)
@@ -262,7 +262,7 @@ def test_client_with_the_most_unsent_bytes_is_reset_if_the_total_exceeds_its_lim
 
 
 class Client:
-    """A client connection on which each frame takes a whole turn."""
+    """A client connection. If `slow`, each frame takes a whole turn."""
 
     def __init__(self, wires: Wires, slow: bool = True, owner: str = "owner") -> None:
         self.transport = FakeTransport()
@@ -322,7 +322,7 @@ def test_frames_from_one_read_are_handled_in_several_turns() -> None:
         greedy, other = Client(wires), Client(wires, slow=False)
         greedy.feed(b"".join(FRAMES))
         assert (greedy.got, greedy.transport.paused) == (BODIES[:1], True)
-        other.feed(FRAMES[0])  # overwrites the shared buffer
+        other.feed(FRAMES[0])  # this read overwrites the shared buffer
         assert other.got == []  # this turn is over
         await asyncio.sleep(0)
         assert other.got == BODIES[:1]
@@ -336,7 +336,7 @@ def test_frames_from_one_read_are_handled_in_several_turns() -> None:
 
 
 def test_bytes_are_split_into_frames_only_when_their_client_has_its_turn() -> None:
-    """SEC-3: otherwise reads of many small frames would hold the loop outside of all turns."""
+    """SEC-3: otherwise reads of many small frames would block the loop outside any turn."""
 
     async def test() -> None:
         wires = Wired()
@@ -468,5 +468,5 @@ def test_peer_does_not_take_turns() -> None:
 
 
 def test_turn_is_limited_to_five_milliseconds() -> None:
-    """SEC-3: no input holds the loop for more than a few milliseconds."""
+    """SEC-3: no input blocks the loop for more than a few milliseconds."""
     assert module.TURN_SECONDS <= 0.005

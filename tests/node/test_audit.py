@@ -1,4 +1,4 @@
-"""The audit file is private, is appended to and reopened, and never stops a node (SEC-4)."""
+"""Test the audit file: its mode, its lines, reopening it and failed writes (SEC-4)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_node_records_changes_logins_and_denials(
     """SEC-4"""
     file = tmp_path / "audit"
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(
             data=str(tmp_path / "data"),
             listen="127.0.0.1:0",
@@ -147,7 +147,7 @@ def test_node_records_changes_logins_and_denials(
                 async with Client(server.me, user="ann", password="rose", connect_timeout=2.0):
                     pass
 
-    run(story())
+    run(scenario())
     found = [
         tuple(each.get(name, "") for name in ("principal", "request", "object", "result"))
         for each in lines(file)

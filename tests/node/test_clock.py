@@ -1,4 +1,4 @@
-"""A node reads its wall clock for each timestamp and logs clock disputes."""
+"""A node timestamps messages with its wall clock, and logs clock disputes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_node_logs_and_counts_clock_disputes(
     """OPS-1 SVC-9"""
     caplog.set_level(logging.INFO, "oncecast.node")
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")
         async with Server(settings) as server, Client(server.replica.me) as client:
             service = server.parts.service
@@ -35,6 +35,6 @@ def test_node_logs_and_counts_clock_disputes(
             await client.create_topic("right again")
             assert "oncecast_clock_disputed_seconds 0" in server.metrics().body
 
-    run(story())
+    run(scenario())
     reported = [each.message.split()[0] for each in caplog.records if "clock_" in each.message]
     assert reported == ["clock_disputed", "clock_agreed"]

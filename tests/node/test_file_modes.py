@@ -41,14 +41,14 @@ def modes(path: Path) -> dict[str, int]:
 def test_node_and_client_files_are_private(tmp_path: Path) -> None:
     """SEC-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(data=str(tmp_path / "node"), listen="127.0.0.1:0")
         async with Server(settings) as server:
             state = str(tmp_path / "state")
             async with Client(server.me, name="ann", state=state) as client:
                 await client.put("news", b"hello")
 
-    run(story())
+    run(scenario())
     disk = open_directory(str(tmp_path / "node"))
     snapshot.save(disk, 1, [b"state"])
     disk.close()
@@ -60,12 +60,12 @@ def test_node_and_client_files_are_private(tmp_path: Path) -> None:
 def test_ring_files_are_private(tmp_path: Path) -> None:
     """SEC-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         data = str(tmp_path / "ring")
         async with RingServer(Settings(data=data, listen="127.0.0.1:0", own_group=True)):
             pass
 
-    run(story())
+    run(scenario())
     assert groups_in(str(tmp_path / "ring"))
     assert modes(tmp_path / "ring") == {}
 

@@ -21,7 +21,7 @@ STAYS = ["status", "node", "version", "reason", "role", "leader", "quorum"]
 
 
 def health(server: Server) -> tuple[int, str, str]:
-    """Return the HTTP status, the status and the reason."""
+    """Return the HTTP status code, the health status and its reason."""
     page = server.health()
     known = json.loads(page.body)
     assert list(known) == STAYS
@@ -35,12 +35,12 @@ def live(server: Server) -> tuple[int, str]:
 
 
 def node(path: Path, then: Callable[[Server], Coroutine[Any, Any, None]], join: str = "") -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(data=str(path), listen="127.0.0.1:0", join=join)
         async with Server(settings) as server:
             await then(server)
 
-    run(story())
+    run(scenario())
 
 
 def test_node_that_accepts_puts_is_ready(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from oncecast.node.replica import Replica
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.roster import Roster
 from tests.broker import test_governing as views
-from tests.mutants import Mutant, exact, must_be_noticed, replaced
+from tests.mutants import Mutant, assert_detected, exact, replaced
 from tests.node import test_health as pages
 from tests.replication import test_membership_exactly as membership
 
@@ -40,7 +40,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         views.test_node_without_a_leader_shows_silent_members,
         governing, "reachable", "now > group.heard + within", "False",
     ),
-    "any message updates the last message time": (
+    "every message updates the time of the last message": (
         views.test_any_message_from_a_member_updates_its_last_message_time,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
@@ -66,4 +66,4 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_health_mutant_is_detected(mutant: Mutant) -> None:
     """OPS-1"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

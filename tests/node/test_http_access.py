@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import signal
 import ssl
 import urllib.error
@@ -78,7 +79,7 @@ def test_pages_are_closed_to_other_machines_without_a_token_or_tls(insecure: boo
 def test_pages_need_the_token_on_every_address(tmp_path: Path, token_file: Path) -> None:
     """SEC-2"""
 
-    async def story(http: str) -> None:
+    async def scenario(http: str) -> None:
         settings = Settings(
             data=str(tmp_path / http),
             listen="127.0.0.1:0",
@@ -93,7 +94,7 @@ def test_pages_need_the_token_on_every_address(tmp_path: Path, token_file: Path)
             assert (await visit(server, "/other", TOKEN))[0] == 404
 
     for http in (WORLD, "127.0.0.1:0"):
-        run(story(http))
+        run(scenario(http))
 
 
 def test_pages_on_other_addresses_use_tls_and_need_a_certificate(
@@ -104,7 +105,7 @@ def test_pages_on_other_addresses_use_tls_and_need_a_certificate(
     probe = ssl.create_default_context(cafile=certificates["tls_ca"])
     probe.load_cert_chain("certs/client-probe.pem", "certs/client-probe.key")
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(
             data=str(tmp_path / "data"), listen="127.0.0.1:0", http=WORLD, **certificates
         )
@@ -116,7 +117,7 @@ def test_pages_on_other_addresses_use_tls_and_need_a_certificate(
             with pytest.raises((urllib.error.URLError, ConnectionError)):
                 await visit(server, "/live")
 
-    run(story())
+    run(scenario())
 
 
 def test_http_client_can_use_a_token_instead_of_a_certificate(
@@ -125,7 +126,7 @@ def test_http_client_can_use_a_token_instead_of_a_certificate(
     """SEC-2"""
     stranger = ssl.create_default_context(cafile=certificates["tls_ca"])
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(
             data=str(tmp_path / "data"),
             listen="127.0.0.1:0",
@@ -137,13 +138,13 @@ def test_http_client_can_use_a_token_instead_of_a_certificate(
             assert (await visit(server, "/live", context=stranger))[0] == 401
             assert (await visit(server, "/live", TOKEN, context=stranger))[0] == 200
 
-    run(story())
+    run(scenario())
 
 
 def test_signal_reloads_the_token(tmp_path: Path, token_file: Path) -> None:
     """SEC-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         settings = Settings(
             data=str(tmp_path / "data"),
             listen="127.0.0.1:0",
@@ -171,13 +172,21 @@ def test_signal_reloads_the_token(tmp_path: Path, token_file: Path) -> None:
         server.runtime.ask_to_stop()
         await running
 
-    run(story())
+    run(scenario())
 
 
-@pytest.mark.parametrize("content", ["", "short", "ä" * 20, "two lines of\nmany characters"])
-def test_unusable_token_is_refused(content: str, token_file: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("", "0 characters (minimum 16); use a longer token"),
+        ("short", "5 characters (minimum 16); use a longer token"),
+        ("ä" * 20, "not a line of printable ASCII characters; use only these"),
+        ("two lines of\nmany characters", "not a line of printable ASCII characters"),
+    ],
+)
+def test_unusable_token_is_refused(content: str, fault: str, token_file: Path) -> None:
     token_file.write_text(content)
-    with pytest.raises(BadSetting, match="at least 16 ASCII characters"):
+    with pytest.raises(BadSetting, match=re.escape(fault)):
         HttpAccess(Settings(http=WORLD, http_token_file=str(token_file)))
     with pytest.raises(BadSetting, match="No such file"):
         HttpAccess(Settings(http=WORLD, http_token_file=str(token_file.with_name("none"))))

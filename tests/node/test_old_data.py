@@ -1,10 +1,10 @@
 """Directories from an earlier version are read; those in a newer format are refused.
 
-data/old-data.tar.xz has the directories of a node and of a client, both killed while they ran. The
-version of commit a63641d wrote them.
+data/old-data.tar.xz contains the directories of a node and a client that were killed. Commit
+a63641d wrote them.
 
 - The node has a snapshot and a log after it. Topic `kept` keeps all its messages, and `aged` keeps
-  them for 100 years. Of the two subscriptions of `news`, `reader` has acknowledged three messages,
+  them for 100 years. Topic `news` has two subscriptions: `reader` has acknowledged three messages
   and `other` one. Subscription `worker` of `orders` has read nothing. Two parts are staged.
 - Client `ann` has put seven letters. Subscription `reader` of `letters` begins at the third. The
   node was killed after the fourth.
@@ -30,12 +30,13 @@ LATER = datetime(2026, 11, 18, 3, 36, tzinfo=UTC)  # soon after the data was wri
 
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory with `node` and `client` of the earlier version."""
+    """Return a directory with the `node` and `client` directories of the earlier version."""
     # A week later, the records of idle producers and staged parts would be deleted.
     now_us = int(LATER.timestamp() * 1e6)
     monkeypatch.setattr("oncecast.node.replica.wall_us", lambda: now_us)
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # new in Python 3.11.4
+        archive.extractall(tmp_path)
     return tmp_path
 
 
@@ -65,7 +66,7 @@ async def client_of(path: Path, name: str = "bob") -> AsyncIterator[oncecast.Cli
 def test_old_messages_and_cursors_are_kept(old: Path) -> None:
     """SVC-10: the second start reads what this version has written."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with client_of(old) as bob:
             news = await unread(bob, "news", "reader")
             assert [each.value for each in news] == values("news", *range(3, 10))
@@ -78,26 +79,26 @@ def test_old_messages_and_cursors_are_kept(old: Path) -> None:
             other = [each.value for each in await unread(bob, "news", "other")]
             assert other == values("news", *range(1, 11))
 
-    run(story())
+    run(scenario())
 
 
 def test_old_topics_keep_their_policies(old: Path) -> None:
     """SVC-9"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with client_of(old) as bob:
             kept = await scanned(bob, "kept")
             assert kept == [*values("kept", *range(8)), b"published"]
             assert (await bob.describe("kept")).policy.keep_all
             assert await scanned(bob, "aged") == [b"aged 0"]
 
-    run(story())
+    run(scenario())
 
 
 def test_old_staged_parts_are_published_once(old: Path) -> None:
     """SVC-2"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with client_of(old) as bob:
             for _ in range(2):
                 (found,) = await bob.publish_staged("source", 1, ["part b", "part a"], "orders")
@@ -108,13 +109,13 @@ def test_old_staged_parts_are_published_once(old: Path) -> None:
             assert orders == fillers + values("staged", 2, 0, 1)
             assert len(await scanned(bob, "kept")) == 9
 
-    run(story())
+    run(scenario())
 
 
 def test_old_client_continues_its_puts(old: Path) -> None:
     """SVC-2: letters in the state directory are stored once, in order, before new ones."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(old) as node:
             async with oncecast.connect(node, state=old / "client") as ann:
                 assert ann.name == "ann"
@@ -127,7 +128,7 @@ def test_old_client_continues_its_puts(old: Path) -> None:
             assert [each.value for each in letters] == values("letter", *range(2, 8))
             assert {each.producer for each in letters} == {"ann"}
 
-    run(story())
+    run(scenario())
 
 
 def test_node_refuses_a_directory_in_a_newer_format(
@@ -135,7 +136,7 @@ def test_node_refuses_a_directory_in_a_newer_format(
 ) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         with monkeypatch.context() as later:
             later.setattr("oncecast.storage.segment.VERSION", 2)
             async with client_of(tmp_path) as bob:
@@ -144,19 +145,19 @@ def test_node_refuses_a_directory_in_a_newer_format(
             async with serving(tmp_path):
                 pass
 
-    run(story())
+    run(scenario())
 
 
 def test_unknown_snapshot_version_is_refused(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-7"""
     monkeypatch.setattr("oncecast.broker.state.VERSION", 3)
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(errors.WrongFormat, match=r"snapshot has version 2.* reads 3"):
             async with serving(old):
                 pass
 
-    run(story())
+    run(scenario())
 
 
 def test_client_refuses_a_state_directory_in_a_newer_format(
@@ -164,7 +165,7 @@ def test_client_refuses_a_state_directory_in_a_newer_format(
 ) -> None:
     """SVC-7"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(tmp_path) as node:
             with monkeypatch.context() as later:
                 later.setattr("oncecast.storage.segment.VERSION", 2)
@@ -174,4 +175,4 @@ def test_client_refuses_a_state_directory_in_a_newer_format(
                 async with oncecast.connect(node, state=tmp_path / "client"):
                     pass
 
-    run(story())
+    run(scenario())

@@ -18,7 +18,7 @@ from tests.network.authority import Authority, Files
 
 
 class Place:
-    """The files of a node, which a test replaces."""
+    """A node's TLS files, which a test can replace."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()

@@ -82,7 +82,7 @@ def test_every_group_and_process_in_a_ring_enforces_the_rules(tmp_path: Path) ->
 
 
 def test_process_refuses_to_leave_until_it_knows_the_rules_of_its_ring(tmp_path: Path) -> None:
-    """SEC-2: until it knows the users, no client can make it leave or change its group."""
+    """SEC-2: until the process knows the users, no client can make it leave or change its group."""
 
     async def live() -> None:
         async with server(tmp_path, join="127.0.0.1:1") as joined:
@@ -140,7 +140,7 @@ def test_group_that_missed_a_change_gets_it_from_another_group(tmp_path: Path) -
     drive(live)
 
 
-def test_pushed_messages_stop_when_the_rule_is_removed(tmp_path: Path) -> None:
+def test_push_stops_when_its_access_rule_is_removed(tmp_path: Path) -> None:
     """SEC-2: the owner decides whether a reader at another process may read."""
 
     async def live() -> None:

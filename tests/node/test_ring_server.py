@@ -1,4 +1,4 @@
-"""Test a ring process: its replicas, its directory and its failures."""
+"""Test the replicas, the directory and the failures of a ring process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from oncecast.ring.events import GroupFacts, Left, Seat, Unseat
 from oncecast.storage.journal import Journal
 from tests.network.raw import Raw, hello
 
-NOBODY = (NodeId("127.0.0.1:1/g-other"),)  # port 1 is refused
+NOBODY = (NodeId("127.0.0.1:1/g-other"),)  # nothing listens on port 1
 PATIENCE = 20.0
 
 
@@ -55,7 +55,7 @@ def drive(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def greeted(ring: RingServer, node: str) -> object:
-    """Return the answer that a client gets when it dials this node in the process."""
+    """Return the answer to a client that dials this node in the process."""
     raw = await Raw.dial(int(process_of(ring.me).rpartition(":")[2]))
     raw.greet(hello(NodeId(node), "ann", role=CLIENT))
     greeting = await raw.greeting()
@@ -129,7 +129,7 @@ def test_process_stops_if_it_has_started_a_second_ring(tmp_path: Path) -> None:
             ring.parts.roster.groups["g-other"] = there
             assert ring.other_ring() == process_of(NOBODY[0])
             registry.holdings.frozen = Frozen("move", key_of("y"), PeerGroup("g-other", NOBODY))
-            assert ring.other_ring() == ""  # it is receiving topics
+            assert ring.other_ring() == ""  # the other group is receiving topics
             registry.holdings.frozen = None
             ring.other_ring = lambda: "127.0.0.1:1"  # type: ignore[method-assign]
             await ring.runtime.wait()
@@ -258,7 +258,7 @@ def test_joined_group_members_are_saved_before_its_journal_is_opened(
 def test_seat_without_other_members_is_refused(
     group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would create a second group with this name. Invalid names are refused too."""
+    """Such a seat would create a second group with this name. Invalid names are refused too."""
 
     async def live() -> None:
         async with server(tmp_path) as ring:

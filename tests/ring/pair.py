@@ -1,7 +1,7 @@
 """Simulate groups that move arcs between each other, one message or decision at a time.
 
-Each group has one log and one leader, which may change between any two steps. The ring stack of all
-replicas always knows the current groups.
+Each group has one log and one leader, which may change between any two steps. Every replica's ring
+stack always knows the current groups.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from oncecast.broker.events import Execute, Executed
+from oncecast.broker.events import ClockRead, Execute, Executed
 from oncecast.broker.holdings import Holdings
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.service import Service
@@ -53,7 +53,7 @@ class Agreed(Protocol):
     def receive(self, sender: NodeId, message: Decided | LeaderChanged) -> None:
         self.emit(message)
 
-    # called by the service
+    # the service calls these
 
     level = 1
 
@@ -150,6 +150,8 @@ class Group:
         self.world.did(new, new.stack.start(self.world.now))
         for each in self.replicas:
             self.world.hear(each, each.me, LeaderChanged(new.me))
+        for each in self.replicas[:-1]:  # a new leader waits for the clocks of a majority
+            self.world.hear(new, each.me, ClockRead(int(self.world.now * 1e6)))
 
     def decide(self) -> None:
         agreed, proposal = self.proposed.pop(0)
@@ -181,11 +183,12 @@ class World:
         self.rng: Random | None = None
         self.groups: dict[str, Group] = {}
         self.in_flight: deque[tuple[NodeId, NodeId, Value]] = deque()
-        self.sent: list[tuple[NodeId, NodeId, Value]] = []  # all messages ever sent
+        self.sent: list[tuple[NodeId, NodeId, Value]] = []  # every message that was ever sent
         self.wakes: list[tuple[Replica, Wake]] = []
         self.steps = 0
         self.results: list[Value] = []
-        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # number of copies
+        # Returns the number of copies to deliver.
+        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1
         self.known_facts: dict[str, GroupFacts] = {}
         self.found(GIVER, first=True)
         self.run(lambda: GIVER in self.known_facts)
@@ -273,7 +276,7 @@ class World:
             case _:
                 pass
 
-    # -- changes of groups --
+    # -- group changes --
 
     def retire(self, group: Group) -> None:
         self.run(lambda: group.leader.mover.holdings is not None)
@@ -282,7 +285,7 @@ class World:
         self.run(lambda: group.holdings.retired)
 
     def report(self) -> None:
-        """Send the facts of all groups to the ring stack at once."""
+        """Send facts about all groups to the ring stack at once."""
         for group in self.groups.values():
             mover = group.leader.mover
             mover.drain()
@@ -291,8 +294,8 @@ class World:
                 assert isinstance(effect, Send)
                 self._ask_home(group.leader.me, effect.message)
 
-    def let_go(self) -> None:
-        """Remove groups that are gone, with their messages in flight."""
+    def remove_gone_groups(self) -> None:
+        """Remove the groups that are gone, and their messages in flight."""
         self.report()
         for name, group in list(self.groups.items()):
             if self.known_facts[name].gone if name in self.known_facts else False:

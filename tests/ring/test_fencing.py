@@ -15,7 +15,7 @@ from oncecast.wire import batch
 from oncecast.wire import commands as do
 
 TOPIC, SUBSCRIPTION = "topic", "shared"
-READY, ENDS = 5.0, 12.0  # seconds
+READY, ENDS = 5.0, 12.0  # virtual seconds
 PUT_EVERY = 0.05
 EARLIER, LATER, WRITER = "earlier", "later", "writer"
 
@@ -58,7 +58,7 @@ class Reader(Client):
                 pass
 
 
-def story(seed: int) -> tuple[Reader, Reader]:
+def scenario(seed: int) -> tuple[Reader, Reader]:
     """Let a second reader take over at another process, while a writer puts messages."""
     clients: dict[NodeId, Client] = {}
 
@@ -92,7 +92,7 @@ def reported(client: Client, event: Value) -> Callable[[], None]:
 @pytest.mark.parametrize("seed", range(3))
 def test_new_reader_gets_the_fenced_reader_messages_marked_as_redelivered(seed: int) -> None:
     """SVC-3 SVC-8: the fenced reader gets no messages put after the takeover."""
-    earlier, later = story(seed)
+    earlier, later = scenario(seed)
     assert earlier.ended
     assert len(later.delivered) > len(earlier.delivered) > 1.0 / PUT_EVERY
     both = [offset for offset in earlier.delivered if offset in later.delivered]

@@ -89,7 +89,7 @@ def test_move_goes_through_survey_copy_export_adoption_and_release() -> None:
     world.run(lambda: world.settled)
     talk = [
         *("Survey", "Surveyed", "Pull", "Pulled"),
-        *("Survey", "Surveyed"),  # a second round, because the first copied much
+        *("Survey", "Surveyed"),  # a second round, because the first one copied many messages
         *("Export", "Exported", "Adopted", "Released"),
     ]
     assert kinds(world) == talk
@@ -253,7 +253,9 @@ def test_request_waits_until_the_directory_knows_its_sender() -> None:
     answers = [each for each in world.sent if isinstance(each[2], Surveyed)]
     assert [each[:2] for each in answers] == [(exporter.me, ASKER)]
     world.hear(exporter, LOOKUP, facts)
-    assert [each for each in world.sent if isinstance(each[2], Surveyed)] == answers  # once
+    assert [
+        each for each in world.sent if isinstance(each[2], Surveyed)
+    ] == answers  # no second answer
 
 
 def test_part_with_too_much_metadata_is_thawed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,7 +413,7 @@ def test_move_ends_when_the_exporter_disappears() -> None:
 
 
 def test_refused_export_abandons_the_claim() -> None:
-    """REP-6: the exporter is told, because it may have frozen the part in the meantime."""
+    """REP-6: the exporter is notified, because it may have frozen the part in the meantime."""
     world = begin()
     until(world, Export)
     give = world.sent[-1][2]
@@ -523,7 +525,7 @@ def test_adopted_part_is_not_abandoned() -> None:
 
 
 def test_second_freeze_is_refused() -> None:
-    """REP-6: it does not matter which node proposes it."""
+    """REP-6: this holds for any proposing node."""
     world = begin()
     until(world, Exported)
     exporter = world.groups[GIVER]

@@ -24,11 +24,11 @@ def begin() -> World:
     return world
 
 
-def go_on(world: World) -> None:
+def finish_move(world: World) -> None:
     """Run until the move ends, and check that no key ever has two owners."""
 
     def done() -> bool:
-        world.let_go()
+        world.remove_gone_groups()
         arcs_are_apart(world)
         return world.settled
 
@@ -47,7 +47,7 @@ def check(world: World) -> None:
 def length() -> int:
     world = begin()
     before = world.steps
-    go_on(world)
+    finish_move(world)
     check(world)
     return world.steps - before
 
@@ -55,7 +55,7 @@ def length() -> int:
 @pytest.mark.parametrize("side", [GIVER, TAKER])
 @pytest.mark.parametrize("times", [1, 3])
 def test_new_leader_in_either_group_finishes_a_move_from_any_step(side: str, times: int) -> None:
-    """REP-6: the progress is part of the decided state of both groups."""
+    """REP-6: both groups include the progress in their decided state."""
     for step in range(length()):
         world = begin()
         for _ in range(step):
@@ -63,7 +63,7 @@ def test_new_leader_in_either_group_finishes_a_move_from_any_step(side: str, tim
         for _ in range(times):
             world.groups[side].new_leader()
             world.step()
-        go_on(world)
+        finish_move(world)
         check(world)
 
 
@@ -75,7 +75,7 @@ def test_new_leaders_in_both_groups_finish_a_move_from_any_step() -> None:
             world.step()
         for group in world.groups.values():
             group.new_leader()
-        go_on(world)
+        finish_move(world)
         check(world)
 
 
@@ -90,7 +90,7 @@ def test_move_survives_the_loss_of_any_message() -> None:
             return 0 if count == lost else 1
 
         world.spoil = spoil
-        go_on(world)
+        finish_move(world)
         check(world)
 
 
@@ -98,20 +98,20 @@ def test_move_survives_duplicates_of_all_messages() -> None:
     """REP-6: requests are idempotent."""
     world = begin()
     world.spoil = lambda sender, to, message: 2
-    go_on(world)
+    finish_move(world)
     check(world)
 
 
 @pytest.mark.parametrize(("side", "other"), [(GIVER, TAKER), (TAKER, GIVER)])
 def test_move_ends_if_either_group_retires_at_any_step(side: str, other: str) -> None:
-    """REP-6: a group is removed only when it can never own an arc again. Its unsent messages are
-    then not needed."""
+    """REP-6: a group retires only once it can never own an arc again, so its unsent messages are
+    not needed."""
     for step in range(length()):
         world = begin()
         for _ in range(step):
             world.step()
         world.retire(world.groups[side])
-        go_on(world)
+        finish_move(world)
         assert list(world.groups) == [other]
         assert world.owners(MINE) == world.owners(THEIRS) == [other]
         assert world.kept(MINE) == world.kept(THEIRS) == ALL
@@ -121,19 +121,19 @@ def test_move_ends_if_either_group_retires_at_any_step(side: str, other: str) ->
 def test_no_messages_are_lost_if_a_group_joins_while_another_leaves(name: str) -> None:
     """REP-6: the arcs of three groups change at once."""
     world = begin()
-    go_on(world)
+    finish_move(world)
     settled = world.steps
     world.retire(world.groups[TAKER])
-    go_on(world)
+    finish_move(world)
     steps = world.steps - settled
     for step in range(0, steps, 2):
         world = begin()
-        go_on(world)
+        finish_move(world)
         world.retire(world.groups[TAKER])
         for _ in range(step):
             world.step()
         world.found(name)
-        go_on(world)
+        finish_move(world)
         assert sorted(world.groups) == sorted([GIVER, name])
         assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
@@ -146,7 +146,7 @@ def test_no_messages_are_lost_if_a_third_group_joins_during_a_move() -> None:
             for _ in range(step):
                 world.step()
             world.found(name)
-            go_on(world)
+            finish_move(world)
             for topic in (MINE, THEIRS):
                 assert world.kept(topic) == ALL
             lows = [group.holdings.low for group in world.groups.values()]

@@ -148,7 +148,7 @@ def test_moves_have_default_size_limits() -> None:
 
 
 def test_new_group_is_founded_only_once() -> None:
-    """REP-6: its tokens are unique across layers."""
+    """REP-6: the mover's tokens are unique across layers."""
     replica = Replica(None)
     assert replica.pace() == [execute(do.Found("g", False))]
     assert replica.pace() == []
@@ -524,8 +524,8 @@ def test_importer_pulls_batches_after_the_last_survey_page() -> None:
     replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     topics = (TopicEnds("a", 1, 0, 0), TopicEnds("b", 2, 3, 9))
-    assert replica.hear(Surveyed("n", "", topics, True)) == []  # from another move
-    assert replica.hear(Surveyed("m", "x", topics, True)) == []  # from another request
+    assert replica.hear(Surveyed("n", "", topics, True)) == []  # the answer is from another move
+    assert replica.hear(Surveyed("m", "x", topics, True)) == []  # the answer is for another request
     assert replica.hear(Surveyed("m", "", topics, True)) == [sent(X, Survey("m", LOW, "b"))]
     assert replica.hear(Surveyed("m", "b", (), True)) == [sent(X, Pull("m", "b", 2, 3))]
     assert replica.hear(Surveyed("m", "b", (), False)) == []
@@ -567,7 +567,7 @@ def imported(size: int, topic: str = "a") -> do.Import:
     ("sizes", "rounds"), [([10], 0), ([11, 10], 1), ([11, 11, 0], 2), ([11] * 9, 8)]
 )
 def test_importer_copies_in_rounds_until_few_bytes_are_new(sizes: list[int], rounds: int) -> None:
-    """REP-6: it takes at most eight rounds while clients put messages."""
+    """REP-6: the importer takes at most eight rounds while clients put messages."""
     replica = Replica(holdings(claim=CLAIM), little_bytes=10)
     survey, pull = sent(X, Survey("m", LOW)), sent(X, Pull("m", "a", 1, 0))
     effects = replica.pace()
@@ -576,7 +576,7 @@ def test_importer_copies_in_rounds_until_few_bytes_are_new(sizes: list[int], rou
         assert replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False)) == [pull]
         batch, token = imported(size), FIRST + number
         assert replica.hear(Pulled("m", "a", 0, (batch,))) == [execute(batch, token)]
-        assert replica.hear(Pulled("m", "a", 0, (batch,))) == []  # answered
+        assert replica.hear(Pulled("m", "a", 0, (batch,))) == []  # the pull is answered
         assert replica.hear(NotLeader("m", Y, (Y,))) == []
         assert replica.done(token) == [pull]
         effects = replica.hear(Pulled("m", "a", 0, ()))

@@ -36,7 +36,7 @@ class Known:
 
 def make(owner: GroupFacts | None = None) -> OwnerLookup:
     owner_lookup = OwnerLookup(ME, Random(1), roster=cast("Any", Known(owner)))
-    owner_lookup._number = 0  # for predictable numbers
+    owner_lookup._number = 0  # makes the numbers predictable
     return owner_lookup
 
 

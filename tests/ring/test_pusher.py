@@ -159,7 +159,7 @@ def test_end_offset_is_resent_for_an_idle_topic_while_a_root_asks() -> None:
     for seconds, said in (
         (0.375, []),
         (0.125, [Send(ROOT, cast(0))]),
-        (0.375, []),  # it was sent recently
+        (0.375, []),  # the end was sent recently
         (3.125, [Send(ROOT, cast(0))]),
         (0.5, []),
     ):
@@ -208,7 +208,7 @@ def test_deleted_topic_gets_neither_pushes_nor_reminders() -> None:
     assert list(leader.pusher.targets) == ["u"]
     leader.apply(do.DeleteTopic("u", 0))
     leader.pusher.targets.clear()
-    leader.add("v")  # no root requests it
+    leader.add("v")  # no root requests this topic
     leader.apply(do.DeleteTopic("v", 0))
     leader.pusher.drain()
     assert leader.hear(PushDue()) == []
@@ -368,14 +368,14 @@ def test_owner_answers_a_reader_check_with_a_permit_or_an_error() -> None:
 
 
 def test_pushes_and_fills_carry_the_last_fencing_epoch() -> None:
-    """SVC-8: this tells processes to stop sending to fenced readers."""
+    """SVC-8: the epoch makes processes stop sending to fenced readers."""
     leader = Leader()
     leader.hear(PushWanted(("t",)))
     fenced = []
     for command in (
-        do.Attach("t", "s", "first"),  # no reader before it
+        do.Attach("t", "s", "first"),  # the first reader
         do.Attach("t", "s", "second"),
-        do.Attach("t", "s", "second"),  # repeated
+        do.Attach("t", "s", "second"),  # the attach is repeated
         do.Detach("t", "s", 4, 0),
         do.Attach("t", "s", "third"),  # the second reader has detached
         do.Seek("t", "s", do.FromEarliest(), 0, "token"),

@@ -376,7 +376,7 @@ def test_slow_reader_advances_even_if_newer_messages_fill_the_channel() -> None:
     assert [offset for offset in range(51) if not channel.lacks(offset)] == [50]
 
 
-def test_reader_is_told_about_messages_that_the_owner_dropped() -> None:
+def test_reader_is_notified_of_messages_that_the_owner_dropped() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
     reader_id(relay)
@@ -390,7 +390,7 @@ def test_reader_is_told_about_messages_that_the_owner_dropped() -> None:
     assert relay.drain() == [Send(ANN, delivery(chunk(8), chunk(9), next_=10))]
 
 
-def test_reader_without_a_subscription_is_not_told_about_lost_messages() -> None:
+def test_reader_without_a_subscription_is_not_notified_of_lost_messages() -> None:
     """NET-6 SVC-9: the owner keeps nothing for a removed subscription."""
     relay, _ = make()
     reader_id(relay)
@@ -451,7 +451,7 @@ def test_newer_permit_with_the_same_epoch_applies() -> None:
 def test_permit_for_another_reader_is_ignored(why: Any, asked: dict[str, Any]) -> None:
     """SVC-8"""
     relay, _ = make()
-    relay.receive(LEADER, checked(1, why=why))  # no reader here
+    relay.receive(LEADER, checked(1, why=why))  # this process has no such reader
     relay.receive(ANN, tune())
     relay.drain()
     relay.receive(LEADER, checked(1, why=why, **asked))
@@ -530,7 +530,7 @@ def test_disconnected_reader_state_is_deleted() -> None:
     relay.receive(LEADER, checked(0, name="r", why=Fenced(8)))
     assert (len(relay.flows), relay._permits, relay._acks) == (0, {}, {})
     relay.drain()
-    del relay.watched[ANN]  # as the stack does
+    del relay.watched[ANN]  # the stack does the same
     relay.receive(ANN, tune())
     assert relay.drain() == [Watch(ANN), vouch()]
 
@@ -573,7 +573,7 @@ def test_unfenced_reader_continues_with_a_new_permit() -> None:
     assert vouch() in turn(relay, 0.5)  # the first request may be lost
     relay.observe(heard(chunk(1), fenced=10))
     relay.receive(LEADER, checked(1, last_epoch=9))
-    assert relay.drain() == [vouch()]  # too early
+    assert relay.drain() == [vouch()]  # it is too early to ask again
     relay.receive(LEADER, checked(1, last_epoch=10))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), chunk(1), next_=2))]
     relay.receive(LEADER, checked(1, last_epoch=9))  # an older permit that arrives late
@@ -787,7 +787,7 @@ def test_root_sends_one_copy_per_child(children: int) -> None:
         scribe.request(cast("Any", ask.request))
         (route,) = scribe.drain()
         assert isinstance(route, Ask)
-        assert isinstance(route.request, Route)  # it ends at this process
+        assert isinstance(route.request, Route)  # the route ends at this process
         scribe.observe(Routed(key, route.request.payload, ME, True))
         assert len(sent(scribe.drain(), Copy)) == children
 

@@ -145,7 +145,7 @@ def test_one_neighbour_is_asked_for_its_cards_each_second() -> None:
     roster.now = 1.0
     roster.timeout(Gossip())
     assert roster.drain() == [Later(1.0, Gossip()), Send(A, Stamps(((ME, 1),), True))]
-    roster.now = 3.0  # its card is due
+    roster.now = 3.0  # the card of this process is due
     roster.timeout(Gossip())
     assert roster.cards[ME].stamp == 3_000_000
     assert roster.drain() == [
@@ -207,7 +207,7 @@ def test_changed_card_is_sent_at_once(change: str) -> None:
         roster.receive(NodeId("me:1/g"), facts("g", ME, applied=2, retired=True))
     roster.drain()
     assert any(map(is_news, tick(roster)))
-    assert not any(map(is_news, tick(roster))) or change == "asks"  # it stops asking
+    assert not any(map(is_news, tick(roster))) or change == "asks"  # the process stops asking
 
 
 def is_news(effect: Effect) -> bool:
@@ -529,9 +529,9 @@ def test_seats_in_a_removed_group_are_given_up() -> None:
     assert sorted(events(tick(roster)), key=str) == [Unseat("g", False), Unseat(MINE, False)]
     tick(roster)
     tick(roster)
-    assert roster.cards[ME].gone == ("g",)  # A still has a seat there
-    assert roster.groups["g"].applied == 1 << 62  # above any real value
-    assert MINE in roster.groups  # although no process has a seat there
+    assert roster.cards[ME].gone == ("g",)  # A still has a seat in this group
+    assert roster.groups["g"].applied == 1 << 62  # higher than any real slot
+    assert MINE in roster.groups  # even though no process has a seat in this group
     roster.receive(A, NewCards((card(A, 2, facts("g", A, applied=GONE - 1), seats=("g",)),)))
     assert roster.groups["g"].gone
     assert events(tick(roster)) == []

@@ -29,7 +29,8 @@ class Walk:
         self.topic_id = 1
         # The size of the metadata varies with the rules, so it may exceed the limit at times.
         self._sizes = Random(f"{seed}/sizes")
-        self._oversized = self._sizes.choice((0.0, 0.0, 0.2, 0.5))  # fraction of the steps
+        # Fraction of the steps with oversized metadata.
+        self._oversized = self._sizes.choice((0.0, 0.0, 0.2, 0.5))
 
     def spoil(self, sender: NodeId, to: NodeId, message: Value) -> int:
         return 1 if to == LOOKUP else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
@@ -56,7 +57,7 @@ class Walk:
         with patch.object(exporter, "ROWS_BYTES_MAX", 10 if oversized else ROWS_BYTES_MAX):
             world.step()
         if rng.random() < 0.1:
-            world.let_go()
+            world.remove_gone_groups()
         arcs_are_apart(world)
         if rng.random() < 0.3:
             self.use()
@@ -70,7 +71,7 @@ class Walk:
         self.world.spoil = lambda *_: 1
 
         def over() -> bool:
-            self.world.let_go()
+            self.world.remove_gone_groups()
             arcs_are_apart(self.world)
             return self.world.settled
 

@@ -81,7 +81,7 @@ def test_everything_is_allowed_until_a_user_or_a_token_exists() -> None:
 def test_administrator_may_do_everything() -> None:
     assert all(ROOT.allows("root", verb, "any") for verb in VERBS)
     assert ROOT.may_use("root", "name of another")
-    assert ROOT.allows("root", "put", "x" * 1000)  # the machine refuses the name
+    assert ROOT.allows("root", "put", "x" * 1000)  # the state machine refuses the name
     assert not ROOT.is_admin("other")
 
 

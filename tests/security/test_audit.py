@@ -1,4 +1,7 @@
-"""The audit records every source of events, and cannot be flooded (SEC-4)."""
+"""Check that the audit limits failures per source and in total (SEC-4).
+
+Administrative acts are always recorded.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Forwarded(Value):
 
 
 class Forwarder(Protocol):
-    """Forward events to the application that otherwise only reach layers of the stack."""
+    """Forwards to the application events that otherwise reach only other layers."""
 
     name = "forwarder"
     Observed = ViewChanged | LeaderElected

@@ -53,7 +53,7 @@ class Process(Runtime):
         return self._ended
 
     def flush(self) -> None:
-        """Send queued messages now, instead of at the end of this iteration of the loop."""
+        """Send queued messages now instead of at the end of this event loop iteration."""
         self._transport.flush()
 
 
@@ -65,7 +65,7 @@ class Node:
     listen: the address of this process, which is also its name. Port 0 gives each start a new name.
     peers: members to contact. One running peer is enough.
     acceptors: the processes whose majority decides. Use the same list in every process. The default
-        is the process and its peers, or only its peers if its port is 0.
+        is the process and its peers, or only its peers if the process's port is 0.
     directory: where an acceptor stores its state. Without it, an acceptor must not restart under
         the same name.
     group: the name of the group. Processes with another group or other acceptors are rejected.
@@ -219,7 +219,7 @@ class Node:
         return self.client
 
     def _cluster(self) -> str:
-        """Return a cluster name that only nodes with the same group and acceptors have."""
+        """Return a cluster name that only nodes with the same group and acceptors share."""
         shared = " ".join((*self.acceptors, self._group)).encode()
         return "coordination-" + sha256(shared).hexdigest()[:16]
 

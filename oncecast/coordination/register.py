@@ -85,14 +85,15 @@ class Roster(NamedTuple):
 
 
 class Members:
-    """The members of the group according to the entries of the topic."""
+    """The group's members, according to the entries in the topic."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.first: list[NodeId] = []  # the first to sign in since the group was last empty
         self.present: dict[NodeId, Present] = {}  # in order of sign-in
         self.empty_at = -1  # the last offset after which no process was present
         entries = list(entries)
-        # If entries behind a Roll were dropped, the group was empty when it was written: it is old.
+        # A Roll whose later entries were dropped is outdated: the group was empty when it was
+        # written.
         needed = entries[0].offset - 1 if entries else 0
         rolls = [each.record for each in entries if isinstance(each.record, Roll)]
         rolls = [roll for roll in rolls if roll.upto >= needed]

@@ -1,4 +1,4 @@
-"""Streams for programs without an event loop. Any thread can call their writers and readers."""
+"""Streams for programs without an event loop. Any thread can use a writer or reader."""
 
 # ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires
 
@@ -140,7 +140,7 @@ class Reader:
         return self._thread.call(self._of.next_event(timeout))
 
     def __iter__(self) -> Iterator[Sample]:
-        """Take and yield one value after the other. If the loop ends early, the rest is kept."""
+        """Take and yield values one by one. If the loop ends early, the rest is kept."""
         taken = self._taken
         while True:
             while taken:

@@ -106,17 +106,21 @@ class PersistentReader(Reader):
 
 
 def reader_name(client: Client, node: NodeId) -> str:
-    """Return the name of the subscription that the persistent readers of a node use.
+    """Return the subscription name that a node's persistent readers use.
 
     A killed process leaves its subscription behind. The next process at the same address uses the
-    same name and takes over the subscription. So there is at most one subscription per address.
+    same name and takes over the subscription. There is therefore at most one subscription per
+    address.
     """
     owner = client.name if client.parts.options.durable_name else platform.node()
     return f"{owner} at {node}"  # several nodes may share a client
 
 
 async def create_topic(client: Client, name: str) -> None:
-    """Create a topic that keeps all messages. Raise TopicExists if it has another policy."""
+    """Create a topic that keeps all messages.
+
+    Raise TopicExists if the topic exists with another policy.
+    """
     await client.create_topic(name, Policy(keep_all=True))
 
 

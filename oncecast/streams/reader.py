@@ -30,7 +30,7 @@ class Reader(Endpoint):
         super().__init__(node, name, qos)
         self._loop = asyncio.get_running_loop()
         self._low = qos.samples_max // 2  # at this length, waiting writers may continue
-        self._waiting: list[asyncio.Future[None]] = []  # tasks that wait for a value
+        self._waiting: list[asyncio.Future[None]] = []  # one for each task that waits for a value
 
     def opened(self, pure: reading.Reader) -> None:
         self._pure, self._cache = pure, pure.cache
@@ -89,7 +89,7 @@ class Reader(Endpoint):
         return True
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
-        """Take and yield one value after the other, until the reader is closed."""
+        """Take and yield values one by one, until the reader is closed."""
         cache, pure = self._cache, self._pure
         self._check_open()
         while not self.closed:

@@ -100,7 +100,7 @@ class Streams:
         return sorted({each.stream for peer in peers for each in peer.writers + peer.readers})
 
     async def close(self, linger: float) -> None:
-        """Close all readers and writers. Wait up to `linger` seconds until all values arrive."""
+        """Close all readers and writers. Wait up to `linger` seconds for all values to arrive."""
         readers, writers = list(self.readers.values()), list(self.writers.values())
         for reader in readers:
             reader.close()

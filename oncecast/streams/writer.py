@@ -1,7 +1,7 @@
 """The writer of a stream as the application uses it.
 
-Values that are written in one iteration of the event loop are sent together. So a write costs
-little more than an append to a list.
+Values written in one iteration of the event loop are sent together, so a write costs little more
+than appending to a list.
 """
 
 # ruff: noqa: ASYNC109  # each method defines what happens when its timeout expires

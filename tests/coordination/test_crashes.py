@@ -19,7 +19,7 @@ SECONDS = 0.6  # enough for all steps of a run without crashes
 
 
 class Doom(Checker):
-    """Crashes nodes permanently in step `step` of the first node."""
+    """Crashes nodes permanently when the first node reaches this step."""
 
     def __init__(self, doomed: tuple[NodeId, ...], step: int) -> None:
         self.doomed, self.left = doomed, step
@@ -32,7 +32,7 @@ class Doom(Checker):
                     sim.crash(node)
 
 
-def story(nodes: int, doomed: tuple[int, ...], step: int) -> bool:
+def scenario(nodes: int, doomed: tuple[int, ...], step: int) -> bool:
     """Let each node add an element and take one; return False if the run has fewer steps."""
     group = QueueGroup("paxos", nodes)
     for node in range(nodes):
@@ -51,7 +51,7 @@ def story(nodes: int, doomed: tuple[int, ...], step: int) -> bool:
                 group.take(node, wait=True)
     group.run(3.0)
     taken = group.taken()
-    assert len(taken) == len(set(taken)), f"{taken}: taken twice"
+    assert len(taken) == len(set(taken)), f"{taken}: an element was taken twice"
     # Each crashed node had one ticket, so it loses at most one element.
     assert len(taken) >= nodes - len(doomed), f"crash of {doomed} in step {step}: only {taken}"
     assert not any(group.lengths()), f"{group.sim.alive()} still have {group.lengths()}"
@@ -62,7 +62,7 @@ def story(nodes: int, doomed: tuple[int, ...], step: int) -> bool:
 def test_queue_of_three_nodes_survives_any_single_crash_in_any_step(doomed: int) -> None:
     """DDS-5: the leader, acceptors, and requesters with a petition in flight may crash."""
     for step in count(1):
-        if not story(3, (doomed,), step):
+        if not scenario(3, (doomed,), step):
             break
     assert step > 20
 
@@ -71,4 +71,4 @@ def test_queue_of_three_nodes_survives_any_single_crash_in_any_step(doomed: int)
 def test_queue_of_five_nodes_survives_any_two_crashes(doomed: tuple[int, int]) -> None:
     """DDS-5"""
     for step in range(1, 60, 7):
-        story(5, doomed, step)
+        scenario(5, doomed, step)

@@ -1,4 +1,4 @@
-"""Test LeaseMutex: leases end for their holder first, and tokens only grow."""
+"""Test LeaseMutex: a lease ends first for its holder, and tokens only increase."""
 
 from __future__ import annotations
 
@@ -81,14 +81,15 @@ def test_free_lock_is_requested_at_once_and_held_when_its_token_is_settled() -> 
     made.observe(Settled(SERIES, 1, made.identity))
     assert made.drain() == [
         Emit(Acquired("door", 1)),
-        Later(9.0, Ending("door")),  # counted from the request
+        Later(9.0, Ending("door")),  # the lease counts from the request
         Later(4.5, Renewal("door")),
     ]
 
 
 @pytest.mark.parametrize("lease", [2.5, 10.0, 100.0])
 def test_waiting_process_allows_for_clock_drift_in_the_holder_lease(lease: float) -> None:
-    """DDS-4: it waits for the holder's lease, not its own, plus the drift of both clocks."""
+    """DDS-4: the process waits for the holder's lease, not its own, plus the drift of both
+    clocks."""
     holder = LeaseMutex(B, Random(1), lease=lease, drift=0.5)
     made = mutex()
     made.observe(Settled(SERIES, 1, holder.identity))
@@ -423,7 +424,8 @@ def test_lock_passes_to_another_process_after_its_holder_crashes(holder: int) ->
 def test_process_with_a_short_lease_waits_for_a_holder_with_a_long_lease(
     cut_off: bool,
 ) -> None:
-    """DDS-4: it does not get the lock while the holder renews, or before the lease ends."""
+    """DDS-4: the process does not get the lock while the holder renews, or before the lease
+    ends."""
     group = LockGroup(leases=(10.0, 1.0, 1.0))
     holder, other, _ = group.names
     group.sim.ask(holder, Acquire(LOCK))

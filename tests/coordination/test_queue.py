@@ -121,7 +121,7 @@ def acknowledgement_missing(make: str) -> QueueGroup:
 
 
 def pop_never_sent(make: str) -> QueueGroup:
-    """POINT 2: a member crashes in its turn, before it announces the element that it took."""
+    """POINT 2: a member crashes during its turn, before it announces the taken element."""
     group = QueueGroup(make)
     *others, holder = group.names
     group.put(0, b"one", b"two")

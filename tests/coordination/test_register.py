@@ -88,7 +88,7 @@ def test_late_roll_does_not_restore_processes_from_an_earlier_group() -> None:
 
 
 def test_message_without_an_entry_does_not_change_the_roster() -> None:
-    """DDS-4: it may be the first message that is kept."""
+    """DDS-4: such a message may be the first one that is kept."""
     roll = Roll(2, (A,), (Present(A, "1", "", 0),))
     found = Members([Entry(3, 0, None), Entry(4, 0, roll), Entry(5, 0, Here(B, "2"))])
     assert found.roster(2) == Roster((A, B), (A, B))
@@ -112,7 +112,7 @@ async def kept(client: oncecast.Client) -> int:
 def test_register_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) -> None:
     """DDS-4"""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             for _ in range(3):
                 one, other = Register(client, ""), Register(client, "")
@@ -122,7 +122,7 @@ def test_register_topic_is_empty_after_all_processes_sign_out(tmp_path: Path) ->
                 await other.sign_out(B)
                 assert await kept(client) == 0
 
-    run(story())
+    run(scenario())
 
 
 def test_register_topic_stays_short_while_processes_come_and_go(
@@ -131,7 +131,7 @@ def test_register_topic_stays_short_while_processes_come_and_go(
     """DDS-4: one process stays while short-lived processes join and leave."""
     monkeypatch.setattr(register, "SLACK", 4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await Register(client, "").sign_in(A, 1)
             for _ in range(12):
@@ -141,13 +141,13 @@ def test_register_topic_stays_short_while_processes_come_and_go(
                 assert await kept(client) <= 2 * 2 + 4 + 3
             assert Members(await Register(client, "").entries()).roster(1) == Roster((A,), (A,))
 
-    run(story())
+    run(scenario())
 
 
 def test_register_topic_from_the_previous_version_is_shortened(tmp_path: Path) -> None:
-    """DDS-4: its entries count, and the next process to sign in shortens it."""
+    """DDS-4: the entries count, and the next process to sign in shortens the topic."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await client.create_topic(TOPIC, oncecast.Policy(keep_all=True))
             for entry in (Here(B), Gone(B), Here(C)):
@@ -156,7 +156,7 @@ def test_register_topic_from_the_previous_version_is_shortened(tmp_path: Path) -
             assert found == Roster((C,), (C, A))
             assert await kept(client) == 2
 
-    run(story())
+    run(scenario())
 
 
 # -- processes that have exited --
@@ -180,7 +180,7 @@ def signing(
 ) -> None:
     """Let a process sign in `age` seconds after another one crashed."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             other = Register(client, "")
             await other._prepare()
@@ -189,7 +189,7 @@ def signing(
                 await other._sign(crashed)
             then(await other.sign_in(A, 1))
 
-    run(story())
+    run(scenario())
 
 
 def ago(seconds: float) -> int:
@@ -207,7 +207,8 @@ def test_crashed_process_on_this_machine_is_removed(tmp_path: Path) -> None:
 
 
 def test_founder_on_another_machine_is_never_removed(tmp_path: Path) -> None:
-    """DDS-4: it may hold a lock, and a refused connection from another machine proves nothing."""
+    """DDS-4: the founder may hold a lock, and a refused connection from another machine proves
+    nothing."""
     crashed = Here(ended_address(), "incarnation", "another machine")
 
     def then(found: Roster) -> None:
@@ -219,7 +220,7 @@ def test_founder_on_another_machine_is_never_removed(tmp_path: Path) -> None:
 def test_silent_founder_on_this_machine_is_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DDS-4: it may only be paused."""
+    """DDS-4: the founder may only be paused."""
     silent(monkeypatch)
     crashed = Here(B, "incarnation", register.network_id())
     signing(tmp_path, crashed, lambda found: check(found, (B, A)), age=2 * register.EXPIRE)
@@ -232,10 +233,10 @@ def check(found: Roster, present: tuple[NodeId, ...]) -> None:
 def test_process_that_did_not_found_the_group_is_removed_after_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DDS-4: it must be unreachable."""
+    """DDS-4: the process must be unreachable."""
     silent(monkeypatch)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             mine = Register(client, "")
             await mine._prepare()
@@ -245,7 +246,7 @@ def test_process_that_did_not_found_the_group_is_removed_after_an_hour(
                     await mine._sign(each)
             assert (await mine.sign_in(A, 1)).present == (C, A)
 
-    run(story())
+    run(scenario())
 
 
 def test_live_process_is_not_removed(tmp_path: Path) -> None:
@@ -257,9 +258,9 @@ def test_live_process_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_process_listens_before_it_signs_in(tmp_path: Path) -> None:
-    """DDS-4: otherwise another process could remove it while it starts."""
+    """DDS-4: otherwise another process could remove the starting process."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with oncecast.embedded(tmp_path) as client:
             await Register(client, "")._prepare()
             address = ended_address()
@@ -275,4 +276,4 @@ def test_process_listens_before_it_signs_in(tmp_path: Path) -> None:
             assert not Members(await entries()).present
             assert await register.refuses(address)
 
-    run(story())
+    run(scenario())

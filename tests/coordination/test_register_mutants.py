@@ -9,7 +9,8 @@ import pytest
 
 from oncecast.coordination.register import Members, Register
 from tests.coordination import test_register as tests
-from tests.mutants import Mutant, exact, must_be_noticed, replaced
+from tests.coordination.register_storm import storm
+from tests.mutants import Mutant, assert_detected, exact, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -36,12 +37,19 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     ),
 }  # fmt: skip
 
+OLD_ROLL = "a roll is ignored if later entries were dropped"
+
 MUTANTS = [
     Mutant(rule, replaced(*change), exact(test), 1) for rule, (test, *change) in RULES.items()
-]
+] + [
+    Mutant(
+        OLD_ROLL, replaced(Members, "__init__", "if roll.upto >= needed", "if True"), storm, 300,
+        known=(220,),
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_register_mutant_is_detected(mutant: Mutant) -> None:
     """DDS-4"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

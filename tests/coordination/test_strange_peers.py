@@ -89,7 +89,7 @@ simple: st.SearchStrategy[Value] = st.one_of(
 Step = tuple[NodeId, Value] | Value | None
 
 
-def story(
+def scenario(
     messages: st.SearchStrategy[Value], requests: st.SearchStrategy[Value]
 ) -> st.SearchStrategy[list[Step]]:
     """Generate messages, requests, and None to advance to the next timer."""
@@ -115,7 +115,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 
 @pytest.mark.long
 @settings(max_examples=120)
-@given(story(tolerant, requests | deposits))
+@given(scenario(tolerant, requests | deposits))
 def test_no_message_makes_fault_tolerant_protocols_raise_an_exception(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     options: dict[str, Any] = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0, "grace": 1.0}
@@ -124,7 +124,7 @@ def test_no_message_makes_fault_tolerant_protocols_raise_an_exception(steps: lis
 
 @pytest.mark.long
 @settings(max_examples=60)
-@given(story(simple, requests))
+@given(scenario(simple, requests))
 def test_no_message_makes_simple_protocols_raise_an_exception(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     members = [A, B, C]

@@ -346,7 +346,7 @@ def test_acceptor_takes_a_snapshot_every_few_records() -> None:
     again.receive(A, Prepare(Ballot(1, B)))
     assert again.drain() == [Send(A, Refused(HIGH), after=1)]
     again.receive(B, Accept(HIGH, "series", 3, "z"))
-    effects = again.drain()  # restored records count
+    effects = again.drain()  # restored records count towards a snapshot
     assert [type(each) for each in effects] == [Append, Snapshot, Trim, Send]
 
 

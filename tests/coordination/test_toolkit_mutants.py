@@ -23,26 +23,26 @@ from oncecast.lab.scenarios.queue import QUEUE_FIFO, QUEUE_PAXOS
 from oncecast.lab.scenarios.scenario import Scenario, run
 from oncecast.overlay.recovery import Recovery
 from tests.coordination import test_mutex, test_paxos_queue, test_synod
-from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
+from tests.mutants import Detector, Mutant, Plant, assert_detected, replaced
 
 pytestmark = pytest.mark.mutants
 
 
-def storm(scenario: Scenario) -> Story:
-    def story(seed: int) -> None:
+def storm(scenario: Scenario) -> Detector:
+    def detector(seed: int) -> None:
         outcome = run(scenario, seed)
         assert outcome.ok, outcome.violation
 
-    story.__name__ = scenario.name
-    return story
+    detector.__name__ = scenario.name
+    return detector
 
 
-def checked(test: Callable[[], None]) -> Story:
-    def story(seed: int) -> None:
+def checked(test: Callable[[], None]) -> Detector:
+    def detector(seed: int) -> None:
         test()
 
-    story.__name__ = getattr(test, "func", test).__name__
-    return story
+    detector.__name__ = getattr(test, "func", test).__name__
+    return detector
 
 
 def by_storm(
@@ -399,4 +399,4 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_mutant_is_detected(mutant: Mutant) -> None:
     """DDS-4 DDS-5"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

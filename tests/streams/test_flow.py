@@ -114,7 +114,7 @@ def test_slow_best_effort_reader_learns_how_many_values_it_missed() -> None:
 
 
 def test_keep_last_reader_far_behind_skips_to_the_kept_values() -> None:
-    """DDS-2: it learns this from one message, not number by number."""
+    """DDS-2: the reader learns this from one message, not number by number."""
     wires = pair(LAST, LAST)
     wires.write_many("w", range(5))
     wires.in_flight.clear()
@@ -206,7 +206,7 @@ def trust(wires: Wires, node: NodeId, peer: NodeId) -> None:
 @pytest.mark.parametrize("qos", [EVERY, LAST], ids=["keep-all", "keep-last"])
 @pytest.mark.parametrize("mutual", [True, False])
 def test_wrongly_suspected_reader_continues_where_it_stopped(qos: QoS, mutual: bool) -> None:
-    """DDS-2: it gets each value written in the meantime once."""
+    """DDS-2: the reader gets each value written in the meantime once."""
     wires = pair(qos, msgspec.structs.replace(qos, history=KEEP_ALL))
     wires.write("w", 1)
     wires.settle(1)
@@ -313,7 +313,7 @@ def test_readers_stop_sending_once_they_agree() -> None:
 
 
 def test_full_reader_gets_all_values_after_its_writer_crashes() -> None:
-    """DDS-3: it keeps values that did not fit its cache when they arrived."""
+    """DDS-3: the reader keeps values that did not fit into its cache on arrival."""
     wires = Wires("w", "r", "q")
     wires.reader("r", msgspec.structs.replace(AGREED, samples_max=2))
     wires.reader("q", AGREED)
@@ -327,7 +327,7 @@ def test_full_reader_gets_all_values_after_its_writer_crashes() -> None:
     assert [wires.take("r") for _ in range(3)] == [[0, 1], [2, 3], [4]]
 
 
-def test_reader_tells_an_unknown_writer_that_it_does_not_read_it() -> None:
+def test_reader_reports_that_it_does_not_read_an_unknown_writer() -> None:
     """DDS-3"""
     wires = Wires("r")
     wires.reader("r", AGREED)

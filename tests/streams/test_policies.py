@@ -60,7 +60,7 @@ def test_local_qualities_do_not_affect_matching(own: dict[str, float]) -> None:
         ({"keys_max": 0}, "keys_max is 0; use at least 1"),
         (
             {"history": 10, "samples_max": 5},
-            "history is 10 values of a key",
+            "history is 10 values per key",
         ),
         ({"blocking_max": inf}, "blocking_max is inf s; use 0 or more, but not inf"),
         ({"blocking_max": -0.1}, "blocking_max is -0.1 s"),

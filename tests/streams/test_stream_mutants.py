@@ -9,7 +9,7 @@ from oncecast.streams.protocols.reading import Reader
 from oncecast.streams.protocols.streams import Streams
 from oncecast.streams.protocols.writing import MatchedReader, Writer
 from tests.coordination.test_toolkit_mutants import by_test
-from tests.mutants import Mutant, must_be_noticed
+from tests.mutants import Mutant, assert_detected
 from tests.streams import test_cache, test_flow, test_policies, test_streams
 from tests.streams.test_streams import AGREED, AGREED_LAST, EVERY
 
@@ -251,4 +251,4 @@ MUTANTS = [
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_mutant_is_detected(mutant: Mutant) -> None:
     """DDS-1 DDS-2 DDS-3"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

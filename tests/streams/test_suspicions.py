@@ -29,7 +29,7 @@ steps = st.lists(
 )
 
 
-def story(steps: list[str | tuple[NodeId, NodeId] | float], qos: QoS, seed: int) -> Wires:
+def scenario(steps: list[str | tuple[NodeId, NodeId] | float], qos: QoS, seed: int) -> Wires:
     """Run steps with two writers and three matched readers, then end all suspicions."""
     wires = Wires(*NODES, seed=seed)
     for node in READERS:
@@ -69,7 +69,7 @@ def test_reliable_readers_get_all_values_after_wrong_suspicions(
     steps: list[str | tuple[NodeId, NodeId] | float], seed: int
 ) -> None:
     """DDS-2"""
-    wires = story(steps, EVERY, seed)
+    wires = scenario(steps, EVERY, seed)
     wires.settle(10)
     for reader in READERS:
         for writer in WRITERS:
@@ -84,7 +84,7 @@ def test_readers_agree_after_wrong_suspicions_and_a_writer_crash(
     steps: list[str | tuple[NodeId, NodeId] | float], seed: int
 ) -> None:
     """DDS-3"""
-    wires = story(steps, AGREED, seed)
+    wires = scenario(steps, AGREED, seed)
     wires.crash("w")
     wires.settle(10)
     found = [read(wires, reader, "w") for reader in READERS]

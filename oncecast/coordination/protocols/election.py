@@ -4,7 +4,7 @@ Needs ViewChanged. Emits LeaderElected.
 
 The leader is the candidate with the lowest name among the members that are not suspected. While
 suspicions are wrong, nodes can have different leaders or none. Do not use the election where a
-second leader does harm. Once suspicions are right, all nodes have the same running leader.
+second leader does harm. Once suspicions are correct, all nodes have the same running leader.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class LeaderElected(Value):
 
 
 class Decide(Value):
-    """Request: settle on `value` for this number of a series, unless the number has a value."""
+    """Request: settle on `value` for this number in a series, unless the number has a value."""
 
     series: str
     number: int
@@ -46,9 +46,9 @@ class Decide(Value):
 
 
 class Settled(Value, tag="Settled"):
-    """The final value for this number of a series. Every node learns the same value.
+    """The final value for this number in a series. Every node learns the same value.
 
-    It is also the record that an acceptor stores when it has learned the value.
+    This event is also the record that an acceptor stores when it has learned the value.
     """
 
     series: str
@@ -57,11 +57,11 @@ class Settled(Value, tag="Settled"):
 
 
 class CaughtUp(Value):
-    """More numbers are settled than this node knew. Decide returns their values."""
+    """More numbers are settled than this node knew of. Decide returns their values."""
 
 
 class Acquire(Value):
-    """Request: wait for this lock and hold it. No effect if the node already waits or holds it."""
+    """Request: wait for this lock and hold it. The node ignores a repeated request."""
 
     lock: str
 

@@ -67,7 +67,7 @@ class FifoQueue(Protocol):
         self.copies: dict[str, dict[Stamp, bytes]] = {}
         self.popped: dict[Stamp, None] = {}  # elements whose Pop arrived first
         self.waiting = Waiting()
-        self.asking = NOT_ASKING  # the stamp of the request of this node
+        self.asking = NOT_ASKING  # the stamp of this node's request
         self.acks: dict[NodeId, None] = {}
         self.deferred: dict[NodeId, None] = {}  # members that get an Ack after this node's turn
         self.dropped = 0  # messages from nodes that are not members

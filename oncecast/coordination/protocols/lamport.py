@@ -19,20 +19,20 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 
 class Wanted(Value, tag="Wanted"):
-    """The request message of the paper."""
+    """The paper's request message."""
 
     lock: str
     stamp: Stamp
 
 
 class Noted(Value, tag="Noted"):
-    """The acknowledgement message of the paper."""
+    """The paper's acknowledgement message."""
 
     stamp: Stamp
 
 
 class Given(Value, tag="Given"):
-    """The release message of the paper."""
+    """The paper's release message."""
 
     lock: str
     stamp: Stamp

@@ -53,7 +53,7 @@ class Query(Value, tag="Query"):
 
 
 class Vacant(Value):
-    """Timer: the lease of another process has expired."""
+    """Timer: another process's lease has expired."""
 
     lock: str
 
@@ -65,13 +65,13 @@ class Renewal(Value):
 
 
 class Ending(Value):
-    """Timer: the lease of this node has expired."""
+    """Timer: this node's lease has expired."""
 
     lock: str
 
 
 class Lock:
-    """The state of one lock at this node."""
+    """This node's state for one lock."""
 
     __slots__ = (
         "asked",
@@ -90,13 +90,13 @@ class Lock:
         self.token = 0  # the last token that this node knows
         self.vacant_at = 0.0  # when the lease of that token ends
         self.freed = 0  # the last token known to be released
-        self.queried = 0  # the last token that a Query was sent about
+        self.queried = 0  # the last token for which a Query was sent
         self.wanted = False  # whether this node waits for the lock or holds it
         self.asked = 0  # the token that this node has asked for
         self.asked_at = 0.0
         self.held = 0  # the token that this node holds
-        self.until = 0.0  # when the lease of this node ends
-        self.stopped_at = 0.0  # when work under the last token of this node has stopped
+        self.until = 0.0  # when this node's lease ends
+        self.stopped_at = 0.0  # when work under this node's last token has stopped
 
 
 class LeaseMutex(Protocol):
@@ -225,7 +225,7 @@ class LeaseMutex(Protocol):
         self._ask_if_vacant(name, lock)
 
     def _lease_of(self, holder: str) -> float:
-        """Return the longest time that the lease of the holder can last by the local clock."""
+        """Return how long the holder's lease can last, at most, by the local clock."""
         return stated_lease(holder, self.longest) * (1 + self.drift)
 
     def _hold(self, name: str, lock: Lock) -> None:
@@ -257,9 +257,9 @@ class LeaseMutex(Protocol):
 
 
 def stated_lease(holder: str, default: float) -> float:
-    """Return the longest time of a lease, in true seconds, from the settled value.
+    """Return the longest lease time in a settled value, in true seconds.
 
-    Return `default` for a value of an earlier version, which contains only the holder.
+    Return `default` for a value from an earlier version, which contains only the holder.
     """
     try:
         seconds = float(holder.rpartition(" ")[2])

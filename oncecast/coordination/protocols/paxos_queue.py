@@ -3,7 +3,7 @@
 This is the second implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed
 Algorithms with DDS". Elements arrive by reliable broadcast (Recovery), so each member has a copy of
 the queue. The Synod settles which process takes an element (the taker). A requester petitions the
-leader for an element of its copy, a majority accepts, and the leader announces the taker. A
+leader for an element from its copy, a majority accepts, and the leader announces the taker. A
 requester that loses tries another element.
 
 Needs Publish, Discard and Delivered, Decide and Settled. Serves Enqueue, Deposit, Dequeue and
@@ -43,10 +43,10 @@ from oncecast.overlay.recovery import Recovery
 
 SERIES = "queue/"  # other protocols use other series of the Synod
 # Requesters pick one of this many oldest elements. If all picked the oldest, all but one would
-# lose. If they picked any element, the settled numbers would have many gaps, and members have to
-# send gaps to each other.
+# lose. If they picked any element, the settled numbers would have many gaps, which members must
+# send to each other.
 WINDOW = 64
-ENTRUSTED_MAX = 10_000  # deposits remembered, so that none of them is added twice
+ENTRUSTED_MAX = 10_000  # deposits to remember, so that none is added twice
 
 
 class Item(Value):
@@ -69,7 +69,7 @@ class Kept(Value, tag="Kept"):
     """The answer to Entrusted: the element is on the leader's disk."""
 
     ticket: int
-    depositor: str = ""  # empty in messages of earlier versions
+    depositor: str = ""  # empty in messages from earlier versions
 
 
 class DepositNoted(Value, tag="DepositNoted"):
@@ -243,7 +243,7 @@ class PaxosQueue(Protocol):
                 assert_never(event)
 
     def _save_if_due(self) -> None:
-        """Take a snapshot if one is due, so that the log of the stack can be trimmed."""
+        """Take a snapshot if one is due, so that the stack's log can be trimmed."""
         if self.after >= self.saved_at + self.snapshot_every:
             self.saved_at = self.after
             self.snapshot(DepositsNoted(tuple(self.entrusted)))

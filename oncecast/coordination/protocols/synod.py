@@ -116,7 +116,7 @@ class Synod(Protocol):
         self.votes: dict[Key, Vote] = {}  # votes on numbers not known to be settled
         self.settled: dict[str, Numbers] = {}
         self.values: dict[Key, str] = {}  # the last settled values
-        self.petitions: dict[Key, str] = {}  # petitions of this node
+        self.petitions: dict[Key, str] = {}  # this node's petitions
         self.leadership = Leadership(BOTTOM)
         self.leader = NO_NODE
         self.audience: tuple[NodeId, ...] = self.acceptors

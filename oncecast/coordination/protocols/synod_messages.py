@@ -25,7 +25,7 @@ class Prepare(Value, tag="Prepare"):
 
 
 class Vote(Value, tag="Vote"):
-    """This value was accepted under this ballot. It is a record, and part of a promise."""
+    """This value was accepted under this ballot. A vote is a record, and part of a promise."""
 
     series: str
     number: int

@@ -4,8 +4,8 @@ The application reads values, which stay in the cache, or takes them. With keep-
 accepts no more values, so the writer waits or gets an error. With keep-last, a new value replaces
 the oldest value of its key.
 
-Each value has a slot. Slots grow by one with every value. In the cache of a keep-last writer, the
-slot is the number of the value. Values that share a key are processed together.
+Each value has a slot. Slot numbers grow by one with every value. In the cache of a keep-last
+writer, the slot is the number of the value. Values that share a key are processed together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncecast.streams.protocols.policies import QoS
 
 
 class Sample(Value, tag=False):
-    """A value that was written. `number` counts the values of its writer, from 1."""
+    """A value that was written. `number` counts its writer's values, from 1."""
 
     writer: NodeId
     number: int
@@ -59,7 +59,7 @@ class Cache:
             self._first += 1
         return self._first
 
-    # -- in --
+    # -- adding samples --
 
     def fits(self, keys: Sequence[bytes], count: int = 1) -> bool:
         """Return whether `count` values fit. `keys` has one key for all values, or one for each."""
@@ -119,7 +119,7 @@ class Cache:
         """Use up `count` slots for values that are not kept."""
         self._next += count
 
-    # -- out --
+    # -- reading samples --
 
     @property
     def has_unread(self) -> bool:

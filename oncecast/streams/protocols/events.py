@@ -19,7 +19,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.policies import QoS
 
-STREAMS_MAX = 1000  # maximum writers of a node, and maximum readers
+STREAMS_MAX = 1000  # maximum writers per node, and maximum readers
 NUMBER_MAX = 1 << 62  # leaves space for higher numbers in 64 bits
 NOT_READING = -1
 
@@ -46,13 +46,13 @@ class Write(Value):
 
 
 class Took(Value):
-    """The application has taken values, so the cache of this reader has space again."""
+    """The application has taken values, so this reader's cache has space again."""
 
     stream: str
 
 
 class Feed(Value):
-    """Values from the topic of a persistent stream, for the cache of its reader."""
+    """Values from a persistent stream's topic, for its reader's cache."""
 
     stream: str
     samples: tuple[Sample, ...]
@@ -220,7 +220,7 @@ class Data(Value, tag="Data"):
 
 
 class Beat(Value, tag="Beat"):
-    """A heartbeat of a writer, with the first and last number that it sent to the receiver."""
+    """A writer's heartbeat, with the first and last numbers that it sent to the receiver."""
 
     stream: str
     incarnation: int

@@ -57,7 +57,7 @@ class QoS(Value, tag="QoS"):
     reliability: Reliability = Reliability.BEST_EFFORT
     history: int = 1  # values to keep for each key, or KEEP_ALL
     durability: Durability = Durability.VOLATILE
-    deadline: float = inf  # maximum time between two values of a key
+    deadline: float = inf  # maximum time between values of a key
     lifespan: float = inf  # maximum time that a value stays in a cache
     liveliness: float = inf  # maximum silence of a writer
     samples_max: int = 100_000  # maximum values in a cache
@@ -83,7 +83,7 @@ class QoS(Value, tag="QoS"):
                 raise BadQoS(f"{name} is {getattr(self, name)}", "use at least 1")
         if self.history > self.samples_max:
             raise BadQoS(
-                f"history is {self.history} values of a key (limit samples_max {self.samples_max})",
+                f"history is {self.history} values per key (limit samples_max {self.samples_max})",
                 "keep fewer, or raise samples_max",
             )
         return self

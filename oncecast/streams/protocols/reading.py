@@ -37,7 +37,7 @@ PAST_MAX = 1000  # unmatched writers that are remembered, because they may retur
 
 
 class Source:
-    """The state of a reader for one writer."""
+    """A reader's state for one writer."""
 
     def __init__(self, endpoint: Endpoint, now: float) -> None:
         self.endpoint = endpoint
@@ -92,11 +92,11 @@ class Reader:
         self.sources: dict[NodeId, Source] = {}
         self._past: dict[NodeId, Source] = {}  # unmatched writers: closed, gone or suspected
         self._arrived_at: dict[bytes, float] = {}  # by key
-        self._fed: list[Sample] = []  # samples of the topic that are not cached yet
+        self._fed: list[Sample] = []  # samples from the topic that are not cached yet
         self.blocked = False  # the cache is full
 
     def match(self, writer: NodeId, endpoint: Endpoint) -> None:
-        """Match a writer. A writer that was suspected wrongly continues where it was."""
+        """Match a writer. A wrongly suspected writer continues where it stopped."""
         past = self._past.pop(writer, None)
         if past is None or past.incarnation != endpoint.incarnation:
             past = Source(endpoint, self._streams.now)
@@ -114,7 +114,7 @@ class Reader:
         source = self.sources.get(writer) or self._past.get(writer)
         return source if source is not None and source.endpoint.incarnation == incarnation else None
 
-    # -- messages of writers --
+    # -- messages from writers --
 
     def data(self, sender: NodeId, data: Data) -> None:
         source = self._source(data.writer, data.incarnation)
@@ -258,7 +258,7 @@ class Reader:
         return self.agreed and writer in self._past
 
     def send_known_to(self, writer: NodeId, others: list[NodeId]) -> None:
-        """Send our progress to readers that may have different values of a suspected writer."""
+        """Send our progress to readers that may have different values from a suspected writer."""
         source = self._past.get(writer)
         if source is None or not self.agreed or not source.next:
             return

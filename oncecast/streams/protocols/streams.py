@@ -5,7 +5,7 @@ Needs NeighborUp and NeighborDown of all nodes that take part. Serves the reques
 Every node announces its writers and readers to its neighbors. A compatible writer and reader are
 matched. For an incompatible pair, both sides get an event (DDS-1). A writer sends each value once
 to each matched reader, within a window. It sends heartbeats with its progress, and reliable readers
-answer with the numbers that they lack. So without failures no value is sent twice. If a writer is
+answer with the numbers that they lack. Without failures, no value is sent twice. If a writer is
 suspected, the readers of an agreed stream exchange their values (DDS-3).
 
 Persistent readers receive nothing from writers. The layer above writes the values to a durable
@@ -125,7 +125,7 @@ class Streams(Protocol):
             self.peers[event.peer] = Endpoints((), ())
             self._unheard[event.peer] = None
             self._suspected.pop(event.peer, None)
-            # Earlier messages of this peer were ignored, so ask for its endpoints again.
+            # Earlier messages from this peer were ignored, so ask for its endpoints again.
             self.send(event.peer, self._endpoints(answer=True))
         else:
             self.peers.pop(event.peer, None)

@@ -39,7 +39,7 @@ FROM_TOPIC = 1 << 62  # `sent` of a persistent reader, which receives values fro
 
 
 class MatchedReader:
-    """A matched reader, with the numbers that were sent to it and that it has acknowledged."""
+    """A matched reader, with the numbers that were sent and those that the reader acknowledged."""
 
     __slots__ = ("_bytes", "_in_flight", "incarnation", "next", "reliable", "sent", "start")
 
@@ -190,7 +190,7 @@ class Writer:
             self._streams.send(reader, data)
 
     def _messages(self, since: int, last: int) -> Iterator[Data]:
-        """Yield messages that cover these numbers. Numbers of dropped values have no value."""
+        """Yield messages that cover these numbers. Dropped values leave numbers without a value."""
         if since > last:
             return
         kept = self.cache.messages if isinstance(self.cache, Runs) else self._newest

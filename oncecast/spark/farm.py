@@ -36,7 +36,7 @@ def farmed(
 
     kept = list(pieces)
 
-    # The classes are defined here, so that Spark sends them to the workers with the pieces.
+    # Define the classes here, so that Spark sends them to the workers with the pieces.
     class Reader(DataSourceReader):
         def partitions(self) -> Sequence[InputPartition]:
             return [InputPartition(number) for number in range(len(kept))]

@@ -1,12 +1,12 @@
-"""Report how far a streaming query is behind its topics, to programs and Prometheus (OPS-1).
+"""Report to programs and Prometheus how far a streaming query is behind its topics (OPS-1).
 
     listener = LagListener()
     spark.streams.addListener(listener)
     with listener.serve(9404):
         ...
 
-A query's progress shows only the class of a Python source. So the source reports its lag in the
-field `latestOffset`, and this module reads it from there.
+A query's progress shows only the class of a Python source. The source therefore reports its lag in
+the field `latestOffset`, where this module reads it.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def caption(happened: Figures) -> str:
 
 
 def without_gaps(rates: Figures) -> Figures:
-    """Return the rates with a row of zeros for each time step without events."""
+    """Return the rates, with a row of zeros for each time step without events."""
     width = rates[0]["width"] if rates else 1.0
     # Round, because a multiple of the width divided by the width may be just below an integer.
     known = {round(each["at"] / width): each for each in rates}
@@ -168,7 +168,7 @@ def without_gaps(rates: Figures) -> Figures:
 
 
 def carried(behind: Figures, width: float) -> Figures:
-    """Return the lags, with the previous lag of a reader for each time step without events."""
+    """Return the lags, repeating a reader's previous lag in each time step without events."""
     known = {
         (each["topic"], each["subscription"], round(each["at"] / width)): each["lag"]
         for each in behind

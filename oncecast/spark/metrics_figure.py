@@ -8,7 +8,7 @@ from oncecast.spark.experiments import drawing
 from oncecast.spark.experiments.drawing import BLUE, GREEN, ORANGE, RED
 from oncecast.spark.experiments.finding import Figures
 
-# Events of nodes, which `oncecast demo` adds to the trace.
+# Node events, which `oncecast demo` adds to the trace.
 NODE_EVENTS = {"killed": RED, "started": GREEN}
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # quantiles of latency
 SHOWN = 12  # maximum clients or nodes shown

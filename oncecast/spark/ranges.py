@@ -14,8 +14,8 @@ RANGE_BYTES = 32 << 10  # each extra topic costs a task as much time as this man
 class Position(NamedTuple):
     """The id of a topic, the offset at which the query began, and the next offset to read.
 
-    Spark records the end of a micro-batch before it reads, but not the start of the first one. So
-    the end contains the start too, for a query that crashes in its first micro-batch.
+    Spark records the end of a micro-batch before it reads, but not the start of the first one. The
+    end therefore contains the start too, in case the query crashes in its first micro-batch.
     """
 
     topic_id: int
@@ -59,7 +59,7 @@ def resumed(start: Position | None, end: Position) -> int:
 
 
 def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Position]:
-    """Return the positions after `rows_max` messages, split in proportion to the backlogs."""
+    """Return the positions after `rows_max` messages, divided in proportion to the backlogs."""
     ranges = between(start, end)
     total = sum(each.rows for each in ranges)
     if total <= rows_max:

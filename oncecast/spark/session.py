@@ -43,7 +43,7 @@ def spark(
 ) -> SparkSession:
     """Return this process's session, and create it if necessary.
 
-    `light` suits small jobs and tests. A master `sc://host:port` is a Spark Connect server, which
+    `light` suits small jobs and tests. The master `sc://host:port` is a Spark Connect server, which
     has its own Java. Raise NoSpark if Spark does not start.
     """
     try:

@@ -119,7 +119,7 @@ def alike(one: DataType, other: DataType) -> bool:
 
 
 class Identity(NamedTuple):
-    """The source and number of a batch, and the run of the query that writes it."""
+    """A batch's source and number, and the query run that writes it."""
 
     source: str
     number: int
@@ -181,7 +181,7 @@ class Stager:
         self._client, self._options, self._identity = client, options, identity
         self._sums: dict[str, tuple[int, int]] | None = {} if sums else None
         self._prepared: set[str] = set()
-        # The name is unique among all attempts, even after a restart of the driver.
+        # The name is unique among all attempts, even after the driver restarts.
         self._attempt = f"{task().partitionId():05}.{uuid4().hex}"
         self._names: list[str] = []
         self._topics: list[str] = []
@@ -244,7 +244,7 @@ def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def summed(rows: pa.RecordBatch) -> tuple[int, int]:
-    """Return the number of rows and the sum of the checksums of their keys and values.
+    """Return the number of rows, and the sum of their key and value checksums.
 
     The sum depends neither on the order of the rows nor on their partitions.
     """
@@ -272,7 +272,7 @@ def digest_of_rows(parts: Iterable[Parts], topic: str) -> bytes:
 
 
 class OffsetsLog(NamedTuple):
-    """Spark's records of the batches of a query, in a checkpoint that is a local directory."""
+    """Spark's records of a query's batches, in a checkpoint that is a local directory."""
 
     directory: str
     query: str
@@ -297,14 +297,14 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 def reported(messages: Messages) -> list[Parts]:
-    """Return the parts of all successful tasks, including tasks without rows."""
+    """Return the parts from all successful tasks, including tasks without rows."""
     return [each for each in messages if isinstance(each, Parts)]
 
 
 def topics_of(
     client: blocking.Client, options: SinkOptions, identity: Identity, parts: Iterable[Parts]
 ) -> list[str]:
-    """Return the topics that need a command each.
+    """Return the topics that each need their own command.
 
     Outside a ring the list is [""], because one command covers all topics. On a ring, topics have
     different owners, so each needs its own command. The first topic of the list then has the name
@@ -321,7 +321,7 @@ def topics_of(
 def publish(
     client: blocking.Client, options: SinkOptions, parts: list[Parts], digest: bytes = b""
 ) -> None:
-    """Publish the parts of successful tasks, in the order of the partitions.
+    """Publish the parts from successful tasks, in partition order.
 
     Batches without rows are published too, because a query that continues from an older checkpoint
     may have no rows where the published batch had some. On a ring, each topic needs its own

@@ -2,7 +2,7 @@
 
 The driver decides the offset range of each topic. Spark writes the ranges to its checkpoint, so a
 repeated read returns the same messages. Tasks scan their ranges without a subscription, and yield
-Arrow batches without processing single messages.
+Arrow batches without looping over messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
 TOTAL = ""  # stands for all topics of a query; a topic cannot have this name
 TIMED = 64  # report the delay in seconds for this many of the topics furthest behind
-FIRST = float("-inf")  # start time of the last micro-batch, before the first one
+FIRST = float("-inf")  # stands for the last micro-batch's start time before the first one
 
 
 class Piece(InputPartition):
@@ -100,9 +100,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._columns, self._clock = options, columns, clock
         self._connection = ExitStack()
         self._client: blocking.Client | None = None
-        # The positions at which a query with trigger availableNow ends.
+        # The positions at which a query with the trigger availableNow ends.
         self._target: dict[str, Position] | None = None
-        # The topics, the end and the planning time of the last micro-batch.
+        # The last micro-batch's topics, end and planning time.
         self._views: Views = {}
         self._end: Positions = {}
         self._began = FIRST
@@ -164,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limited_by_us and self._clock() < self._began + self._options.delay_max
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the ends of the topics and the query's lag."""
+        """Return the topics' ends and the query's lag."""
         topics = self._topics
         views = self._views or topics.views()
         ends = topics.end(views)

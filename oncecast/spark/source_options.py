@@ -39,7 +39,7 @@ UNITS = {"ms": 0.001, **SECONDS}
 
 
 class Span(NamedTuple):
-    """The numbers from `low` to before `high`. None means no limit."""
+    """The numbers from `low` up to but excluding `high`. None means no limit."""
 
     low: int | None = None
     high: int | None = None
@@ -219,7 +219,7 @@ def renamed(given: Mapping[str, str]) -> dict[str, str]:
     for key, value in given.items():
         name = ALIASES.get(key.lower(), key.lower())
         if name in found:
-            raise BadOption(f"option {key!r} means the same as another one", "set one of them")
+            raise BadOption(f"option {key!r} means the same as another one", "set only one of them")
         found[name] = value
     return found
 

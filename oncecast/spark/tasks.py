@@ -32,7 +32,7 @@ CASTS = {
 def read(
     options: SourceOptions, columns: Mapping[str, str], ranges: Iterable[Range]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield these columns of the messages in the ranges whose times match the options."""
+    """Yield these columns for the messages in the ranges, if their times match the options."""
     names, times = list(columns), options.times
     if times == ANY and columns.keys() <= PLANNED:
         for each in ranges:

@@ -195,7 +195,7 @@ class Topics:
         """Move the subscription to these positions, so that the topics keep later messages.
 
         Without `forward`, the cursor only moves back. A query that asks where to begin may have
-        crashed in its first micro-batch. It then needs the messages since it first asked.
+        crashed in its first micro-batch. Such a query needs the messages since it first asked.
         """
         name = self._options.subscription
         if name is None:

@@ -36,7 +36,7 @@ from oncecast.wire.frames import Chunk, TopicView
 from oncecast.wire.retention import DEFAULT
 
 DAY = 86_400_000_000
-# Functions that change the files a reader sees.
+# Functions that change the files that a reader sees.
 OPERATIONS = ("rename", "replace", "link", "unlink", "mkdir", "rmdir")
 
 
@@ -93,7 +93,7 @@ def run(table: Table, topics: Topics, **options: Any) -> int:
 
 
 def held(paths: Sequence[str | Path]) -> Counter[tuple[str, int]]:
-    """Return how often each message is in the files; raise if a file is torn."""
+    """Return how often each message is in the files. Raise an error if a file is torn."""
     found: Counter[tuple[str, int]] = Counter()
     for path in paths:
         with pq.ParquetFile(path) as file:
@@ -154,7 +154,7 @@ def points(kind: str) -> Iterator[tuple[Any, str]]:
     if kind == "iceberg":
         from pyiceberg.io.pyarrow import PyArrowFile
 
-        import_module("oncecast.spark.archive.iceberg_catalog")  # once, not in each child
+        import_module("oncecast.spark.archive.iceberg_catalog")  # import it once, not in each child
         yield PyArrowFile, "create"
 
 
@@ -199,7 +199,7 @@ def campaign(kind: str, action: str, directory: Path, step: int = 1) -> int:
             patch.object(place, name, killer.wrapped(getattr(place, name))).start()
         act()
 
-    def mended() -> None:
+    def repaired() -> None:
         visible = held(seen(kind, where))
         assert max(visible.values()) == 1
         assert visible.keys() <= every(after).keys()
@@ -213,7 +213,7 @@ def campaign(kind: str, action: str, directory: Path, step: int = 1) -> int:
     for number in count(0, step):
         shutil.copytree(origin, where)
         ended = forked(partial(killed, number))
-        assert forked(mended) == 0
+        assert forked(repaired) == 0
         shutil.rmtree(where)
         if not ended:
             return number

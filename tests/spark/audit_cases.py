@@ -1,6 +1,7 @@
 """Legal histories for the audit, and illegal ones with the faults that they contain.
 
-A case is a run of its own. Its files are lists of lines, or bytes. The audit of all cases must find
+Each case is a separate run. Its files are lists of lines, or bytes. The audit of all cases must
+find
 exactly the listed faults: pairs of a name and an offset.
 """
 
@@ -118,7 +119,7 @@ def killed(writer: str = "one", incarnation: str = "i") -> list[Line]:
     return [{"kind": "killed", "writer": writer, "incarnation": incarnation}]
 
 
-OPEN = [*subscribe(0), *attach(0)]  # a reader from the first message on
+OPEN = [*subscribe(0), *attach(0)]  # the reader starts at the first message
 
 
 # -- files --
@@ -189,16 +190,16 @@ FAULTY: dict[str, Case] = {
     "a file has another format": Case(
         {"one.jsonl": GOOD, "two.jsonl": b"name,age\nann,7\n"}, (("alien file", None),)
     ),
-    "a file is JSON of another program": Case(
+    "a file is JSON from another program": Case(
         {"one.jsonl": GOOD, "two.jsonl": b'{"level": "info"}\n'}, (("alien file", None),)
     ),
     "a file is binary": Case(
         {"one.jsonl": GOOD, "two.jsonl": bytes(range(128, 256))}, (("alien file", None),)
     ),
-    "a trace of an older version has no header": Case(
+    "a trace from an older version has no header": Case(
         {"one.jsonl": [{"line": 0, "time": 1.0, **put(0)[0]}]}, (("no header", None),)
     ),
-    "the head with the subscribe is cut": Case(
+    "the first lines with the subscribe are missing": Case(
         {"one.jsonl": without(GOOD, 1, 2, 3)}, (("cut head", None),)
     ),
     "the header is missing and the lines are numbered again": Case(
@@ -218,7 +219,7 @@ FAULTY: dict[str, Case] = {
     "a line is repeated": Case(
         {"one.jsonl": [*GOOD[:6], GOOD[5], *GOOD[6:]]}, (("repeated line", None),)
     ),
-    "two lines are exchanged": Case(
+    "two lines are swapped": Case(
         {"one.jsonl": [*GOOD[:4], GOOD[5], GOOD[4], *GOOD[6:]]},
         (("missing line", None), ("repeated line", None)),
     ),
@@ -247,7 +248,7 @@ FAULTY: dict[str, Case] = {
     "the format is newer": Case(
         {"one.jsonl": [{**GOOD[0], "format": 2}, *GOOD[1:]]}, (("unknown format", None),)
     ),
-    "the file of a subscriber is missing": Case(
+    "a subscriber's file is missing": Case(
         {"one.jsonl": file(message(0), writers=("one", "two"))}, (("missing file", None),)
     ),
     "a part in the middle is missing": Case(
@@ -300,7 +301,7 @@ FAULTY: dict[str, Case] = {
         one(put(0), stored(0), put(1), failed(1, unknown=True), put(2), stored(2, 3)),
         (("missing offset", 1), ("missing offset", 2)),
     ),
-    "two messages have one offset": Case(
+    "two messages have the same offset": Case(
         one(put(0, 1), stored(0), stored(1, 0)),
         (("two messages at one offset", 0),),
     ),
@@ -323,14 +324,14 @@ FAULTY: dict[str, Case] = {
         (("refused put is stored", 1),),
     ),
     "a message is delivered before its put": Case(
-        one(OPEN, got(0), message(0)), (("before its put", 0),)
+        one(OPEN, got(0), message(0)), (("before put", 0),)
     ),
     # -- delivered messages --
     "a message is lost": Case(again(got(3), first=2), (("lost", 2),)),
     "the first message is lost": Case(one(OPEN, message(0, 1), got(1)), (("lost", 0),)),
     "the last message is lost": Case(again(), (("lost", 3),)),
     "a reader gets nothing": Case(one(OPEN, message(0, 1)), (("lost", 0), ("lost", 1))),
-    "one of two readers loses a message": Case(
+    "one of two readers misses a message": Case(
         one(
             OPEN, subscribe(0, "z"), attach(0, 2, "z"), message(0, 1),
             got(0, 1), got(1, session=2, to="z"),
@@ -348,7 +349,7 @@ FAULTY: dict[str, Case] = {
         again(got(0, 1, 2, again=True), got(3)),
         (("duplicated", 0), ("duplicated", 1), ("duplicated", 2)),
     ),
-    "a message comes late, after a nack": Case(
+    "a message arrives late, after a nack": Case(
         one(OPEN, message(0, 1, 2), got(0, 2), nack(0), got(0, again=True), got(1),
             got(2, again=True)),
         (("out of order", 1),),
@@ -357,7 +358,7 @@ FAULTY: dict[str, Case] = {
         again(ack(1), leave(2), subscribe(3), attach(3, 2), got(3, session=2), first=2),
         (("lost", 2),),
     ),
-    "a newer reader gets messages without a mark": Case(
+    "a newer reader gets unmarked messages": Case(
         {
             "w.jsonl": file(message(0, 1, 2), writer="w", incarnation="w"),
             "a.jsonl": file(OPEN, got(0, 1), of(1, "fenced"), writer="a", incarnation="a"),
@@ -368,20 +369,20 @@ FAULTY: dict[str, Case] = {
     "two messages are swapped": Case(
         one(OPEN, message(0, 1, 2, 3), got(0, 2, 1, 3)), (("out of order", 1),)
     ),
-    "more is redelivered than requested": Case(
+    "more messages are redelivered than requested": Case(
         again(nack(2), got(1, 2, again=True), got(3)), (("duplicated", 1),)
     ),
     "a redelivery is not marked": Case(
         again(nack(2), got(2, 3)), (("unmarked redelivery", 2),)
     ),
-    "a redelivery after a leave is not marked": Case(
+    "a redelivery after a reader left is not marked": Case(
         again(ack(1), leave(2), attach(2, 2), got(2, 3, session=2)),
         (("unmarked redelivery", 2),),
     ),
-    "a requested message does not come again": Case(
+    "a requested message is not redelivered": Case(
         again(nack(1), got(2, again=True), got(3)), (("not redelivered", 1),)
     ),
-    "an unacknowledged message does not come again": Case(
+    "an unacknowledged message is not redelivered": Case(
         again(ack(0), leave(1), attach(1, 2), got(2, session=2, again=True), got(3, session=2)),
         (("not redelivered", 1),),
     ),
@@ -391,7 +392,7 @@ FAULTY: dict[str, Case] = {
     "a session begins before its subscription": Case(
         one(message(0, 1), subscribe(1), attach(0), got(0, 1)), (("cursor went back", 0),)
     ),
-    "acknowledged messages come again": Case(
+    "acknowledged messages are redelivered": Case(
         again(ack(2), leave(3), attach(1, 2), got(1, 2, session=2, again=True), got(3, session=2)),
         (("cursor went back", 1), ("cursor went back", 2)),
     ),
@@ -406,7 +407,7 @@ FAULTY: dict[str, Case] = {
         restarted(attach(3), got(3), before=[*got(0, 1), *ack(1)]), (("lost", 2),)
     ),
     "a reader gets a message after it left": Case(
-        again(ack(2), leave(3), got(3)), (("after the end of its session", 3),)
+        again(ack(2), leave(3), got(3)), (("after session end", 3),)
     ),
     "a delivery has no session": Case(
         again(got(3), got(0, session=5)), (("session without a start", 0),)
@@ -424,7 +425,7 @@ FAULTY: dict[str, Case] = {
         again(nack(1), ack(2), got(1, 2, again=True), got(3)), (("ack before delivery", 2),)
     ),
     "an acknowledged message is requested again": Case(
-        again(ack(2), nack(1), got(1, 2, again=True), got(3)), (("nack of an acknowledged", 1),)
+        again(ack(2), nack(1), got(1, 2, again=True), got(3)), (("nack after ack", 1),)
     ),
     "a nack precedes the delivery": Case(again(nack(4), leave(0)), (("nack before delivery", 4),)),
     "an ack that was not sent is stored": Case(
@@ -437,8 +438,8 @@ HISTORIES: dict[str, Files] = {
     # -- the files --
     "one reader gets everything": {"one.jsonl": GOOD},
     "a run without messages": one(),
-    "writer and reader have files of their own": {"w.jsonl": WRITER, "r.jsonl": READER},
-    "all named writers are there": {
+    "writer and reader have separate files": {"w.jsonl": WRITER, "r.jsonl": READER},
+    "all named writers are present": {
         "w.jsonl": file(message(0), writer="w", incarnation="x", writers=("w", "r")),
         "r.jsonl": file(OPEN, got(0), writer="r", incarnation="y"),
     },
@@ -458,7 +459,7 @@ HISTORIES: dict[str, Files] = {
     "nodes are killed and started": one(
         OPEN, message(0), [{"kind": kind, "node": "n"} for kind in ("killed", "started")], got(0)
     ),
-    "lines have more fields": one([{**each, "color": "red"} for each in message(0)]),
+    "lines have additional fields": one([{**each, "color": "red"} for each in message(0)]),
     "a killed process leaves half a line": {
         "one.jsonl": encoded(file(OPEN, message(0), got(0), end=False)) + b'{"line": 9, "ti',
         "two.jsonl": file(killed(), writer="two", incarnation="j"),
@@ -487,7 +488,7 @@ HISTORIES: dict[str, Files] = {
             killed(), put(0, by="q"), stored(0, 3, by="q"), writer="two", incarnation="j"
         ),
     },
-    "a killed producer puts its last message again": {
+    "a killed producer repeats its last put": {
         "one.jsonl": file(message(0), put(1), end=False),
         "two.jsonl": file(killed(), put(1), stored(1), incarnation="j", start=100.0),
     },
@@ -525,7 +526,7 @@ HISTORIES: dict[str, Files] = {
         got(0), got(0, 1, session=2, to="z"),
         got(1),
     ),
-    "a requested message comes again": again(nack(1), got(1, 2, again=True), got(3)),
+    "a requested message is redelivered": again(nack(1), got(1, 2, again=True), got(3)),
     "a message is requested twice": again(
         nack(1), got(1, again=True), nack(1), got(1, 2, again=True), got(3)
     ),
@@ -535,7 +536,7 @@ HISTORIES: dict[str, Files] = {
         ack(1), leave(2), attach(2, 2), got(2, session=2, again=True), got(3, session=2)
     ),
     "a reader that unsubscribed is owed nothing": again(ack(1), unsubscribe()),
-    "messages given up by unsubscribing are not lost": again(
+    "messages dropped by an unsubscribe are not lost": again(
         unsubscribe(), subscribe(3), attach(3, 2), got(3, session=2), first=2
     ),
     "a new subscription reads everything again": again(

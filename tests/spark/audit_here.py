@@ -1,4 +1,4 @@
-"""Run the audit without Spark: the same checks on lists instead of data frames."""
+"""Run the audit without Spark. The checks are the same, but use lists instead of data frames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast.spark.audit.parsing import Block, parsed
 from oncecast.spark.audit.rows import FILE_BITS, FIRST_FAULT, Check, Row, What
 
 BATCH = 3  # rows: groups and files span batches
-BLOCK = 400  # bytes: files span blocks
+BLOCK = 400  # bytes per block, so that files span blocks
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:

@@ -22,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.port": "0",  # any free port
+        "spark.connect.grpc.binding.port": "0",  # lets the system choose a free port
     }
     session = make_spark("local[2]", light=True, **settings)
     yield session

@@ -1,4 +1,4 @@
-"""A model of a streaming query in one process, without Spark: it may crash at any step.
+"""A model of a streaming query that may crash at any step, in one process and without Spark.
 
 Spark records the end of a micro-batch, lets tasks read and write it, lets the sink commit, and
 records that it is done. A restarted query continues after the last completed micro-batch, with the
@@ -26,7 +26,7 @@ from oncecast.spark import sink
 from oncecast.spark.register import OncecastSource
 
 TASKS = 2
-ROWS = 9  # given to the sink at once
+ROWS = 9  # passed to the sink together
 WRITTEN = StructType().add("value", BinaryType())
 
 
@@ -116,7 +116,7 @@ class Driver:
         self._reader.commit(kept.ends[number])
 
     def _task(self, number: int, partition: int, rows: list[bytes]) -> WriterCommitMessage:
-        """Run attempts in random order. One of the successful ones wins."""
+        """Run the attempts in random order. One of the successful attempts wins."""
         finished: list[WriterCommitMessage] = []
         while not finished or self._rng.random() < 0.2:
             self._rng.shuffle(rows)  # a Spark shuffle does not preserve order

@@ -1,4 +1,4 @@
-"""PIPE-4: an archive has each message once, even after a kill. These tests need no Spark."""
+"""PIPE-4: an archive contains each message once, even after a kill. These tests need no Spark."""
 
 from __future__ import annotations
 

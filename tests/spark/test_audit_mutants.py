@@ -11,22 +11,22 @@ from oncecast.spark.audit.files import Files
 from oncecast.spark.audit.reading import Session, Subscription
 from oncecast.spark.audit.rows import Check
 from oncecast.spark.audit.storing import Message
-from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
+from tests.mutants import Detector, Mutant, Plant, assert_detected, replaced
 from tests.spark.audit_cases import FAULTY, LEGAL
 from tests.spark.test_audit import found, here
 
 pytestmark = pytest.mark.mutants
 
 
-def history(name: str) -> Story:
-    """Return a story that audits one history."""
+def history(name: str) -> Detector:
+    """Return a detector that audits one history."""
 
-    def story(seed: int) -> None:
+    def detector(seed: int) -> None:
         case = (FAULTY | LEGAL)[name]
         assert found(here(name, case)) == sorted(case.faults, key=str)
 
-    story.__name__ = name
-    return story
+    detector.__name__ = name
+    return detector
 
 
 def in_check(check: str, field: str, owner: Any, name: str, text: str, replacement: str) -> Plant:
@@ -55,7 +55,7 @@ RULES: dict[str, tuple[str, Plant]] = {
         replaced(Session, "_deliver", "first < self.reached and not late", "False"),
     ),
     "a redelivery in a later session is marked": (
-        "a redelivery after a leave is not marked",
+        "a redelivery after a reader left is not marked",
         replaced(Subscription, "read", "0 <= offset < self.seen", "False"),
     ),
     "a new subscription needs no marks": (
@@ -149,7 +149,7 @@ RULES: dict[str, tuple[str, Plant]] = {
         replaced(Files, "_check", "file.end is None and not gone", "False"),
     ),
     "all writers have a file": (
-        "the file of a subscriber is missing",
+        "a subscriber's file is missing",
         replaced(Files, "_check_incarnations", "writer not in", "False and writer not in"),
     ),
 }  # fmt: skip
@@ -159,4 +159,4 @@ MUTANTS = [Mutant(rule, plant, history(name), 1) for rule, (name, plant) in RULE
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """PIPE-4"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

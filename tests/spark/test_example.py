@@ -1,4 +1,4 @@
-"""PIPE-5: the example pipeline runs."""
+"""PIPE-5: run the example pipeline."""
 
 from __future__ import annotations
 

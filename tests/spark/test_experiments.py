@@ -59,10 +59,10 @@ def test_experiments_write_traces_figures_and_a_page_and_pass_their_checks(
             assert (tmp_path / figure).read_bytes().startswith(PNG)
     page = (tmp_path / "report.html").read_text()
     assert page.count("data:image/png;base64,") == sum(len(each["figures"]) for each in found)
-    assert {"story", "kind", "seed"} <= set(spark.read.parquet(str(tmp_path / "traces")).columns)
-    for directory in (tmp_path / "traces").glob("story=[!p]*"):
+    assert {"scenario", "kind", "seed"} <= set(spark.read.parquet(str(tmp_path / "traces")).columns)
+    for directory in (tmp_path / "traces").glob("scenario=[!p]*"):
         shutil.rmtree(directory)
-    shutil.rmtree(tmp_path / "traces" / "story=publish")
+    shutil.rmtree(tmp_path / "traces" / "scenario=publish")
     assert main(["pipeline", "run", "experiments", str(tmp_path), "--json"]) == 0
     (again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (

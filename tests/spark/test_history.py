@@ -135,10 +135,10 @@ def test_stream_reads_each_message_once_during_archiving_and_compaction(
         start = end
     assert found == list(range(15))
     reader.stop()
-    again = StreamReader(options, COLUMNS)  # repeats a micro-batch after a crash
+    again = StreamReader(options, COLUMNS)  # the query repeats a micro-batch after a crash
     assert offsets_of(again, again.partitions(*batches[1])) == list(range(4, 8))
     subject.archive()
-    subject.drop(15)  # also those that were read from the topic
+    subject.drop(15)  # including those that were first read from the topic
     assert offsets_of(again, again.partitions(*batches[-1])) == list(range(12, 15))
     again.stop()
 

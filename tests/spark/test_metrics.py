@@ -28,8 +28,7 @@ def message(number: int) -> Line:
 
 
 def trace_lines() -> list[Line]:
-    """Return a trace of four messages, stored after 1, 2, 3 and 4 ms, delivered 100 ms later.
-
+    """Return a trace of four messages, stored after 1, 2, 3 and 4 ms and delivered 100 ms later.
     The last one is delivered twice. The reader falls behind for a second and catches up.
     """
     lines = [line(0.0, "subscribe", subscription="s", offset=0)]

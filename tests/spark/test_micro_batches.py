@@ -1,4 +1,4 @@
-"""PIPE-2 PIPE-3: each result exists once wherever a query crashes, in a model of Spark."""
+"""PIPE-2 PIPE-3: in a model of Spark, each result exists once wherever a query crashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_result_exists_once_wherever_the_driver_crashes(address: str, seed:
 def test_query_that_crashes_in_its_first_micro_batch_restarts_at_the_same_offset(
     address: str, client: blocking.Client
 ) -> None:
-    """Spark does not record the start, so it asks the source again after topics have grown."""
+    """Spark does not record the start, so it asks the source again after more messages arrive."""
     for topic in ("first.in", "first.out"):
         client.create_topic(topic, KEEP)
     client.put("first.in", b"before")

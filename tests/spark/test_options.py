@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 def source(given: dict[str, str], *, streaming: bool = False) -> SourceOptions:
-    lower = {name.lower(): value for name, value in given.items()}  # as Spark passes them
+    # Spark passes names in lower case.
+    lower = {name.lower(): value for name, value in given.items()}
     return SourceOptions.of({"topics": "a", **lower}, streaming=streaming)
 
 

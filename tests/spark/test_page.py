@@ -141,7 +141,9 @@ def test_earlier_run_fails_if_a_newer_run_has_taken_over(
     first.processAllAvailable()
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     (copy / ".metadata.crc").unlink()
-    (copy / "metadata").write_text(json.dumps({"id": str(uuid4())}))  # for Spark, another query
+    (copy / "metadata").write_text(
+        json.dumps({"id": str(uuid4())})
+    )  # Spark sees this as another query
     client.put("two.in", b"b")
     run("two.in", "two.out", at=str(copy), txnAppId="two")
     os.write(opener, b".")

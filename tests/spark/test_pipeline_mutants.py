@@ -13,7 +13,7 @@ import pytest
 from oncecast import blocking
 from oncecast.spark import ranges, sink, source
 from tests.live.test_serve import Process
-from tests.mutants import Mutant, Story, must_be_noticed, replaced
+from tests.mutants import Detector, Mutant, assert_detected, replaced
 from tests.spark import test_micro_batches as queries
 from tests.spark import test_sink as sinks
 from tests.spark.micro_batches import storm
@@ -46,23 +46,23 @@ def two_queries(seed: int) -> None:
             storm(address, name, seed)
 
 
-def exact(test: Callable[..., None]) -> Story:
-    def story(seed: int) -> None:
+def exact(test: Callable[..., None]) -> Detector:
+    def detector(seed: int) -> None:
         with node() as address, blocking.connect(address) as client:
             test(address=address, client=client)
 
-    story.__name__ = test.__name__
-    return story
+    detector.__name__ = test.__name__
+    return detector
 
 
-RULES: dict[str, tuple[Story, Any, str, str, str]] = {
-    "the identity of a batch changes with each driver": (
+RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
+    "a batch's identity changes with each driver": (
         dying_driver, sink, "identify", '"sql.streaming.queryId"', '"spark.jobGroup.id"',
     ),
-    "the identity of a batch lacks its number": (
+    "a batch's identity lacks its number": (
         dying_driver, sink, "identify", "int(number)", "0",
     ),
-    "the identity of a batch lacks the query": (
+    "a batch's identity lacks the query": (
         two_queries, sink, "identify", 'f"spark/{app or query}"', '"spark"',
     ),
     "attempts of a task share a name": (
@@ -84,22 +84,22 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(sinks.test_topic_that_would_drop_the_rows_is_refused), sink, "publish",
         "keep = options.keep", "keep = False",
     ),
-    "recorded end is ignored": (
+    "the recorded end is ignored": (
         dying_driver, source, "as_positions", "Position(*(at[key] for key in KEYS))",
         "Position(*(at[key] for key in KEYS))._replace(next=at['next'] + (at['next'] % 70 == 0))",
     ),
-    "start of the first micro-batch is forgotten": (
+    "the start of the first micro-batch is forgotten": (
         exact(queries.test_query_that_crashes_in_its_first_micro_batch_restarts_at_the_same_offset),
         ranges, "resumed", "start is None or start[:2] != end[:2]", "start is None",
     ),
 }  # fmt: skip
 MUTANTS = [
-    Mutant(rule, replaced(owner, name, text, replacement), story, SEEDS)
-    for rule, (story, owner, name, text, replacement) in RULES.items()
+    Mutant(rule, replaced(owner, name, text, replacement), detector, SEEDS)
+    for rule, (detector, owner, name, text, replacement) in RULES.items()
 ]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 def test_missing_rule_is_detected(mutant: Mutant) -> None:
     """PIPE-2 PIPE-3"""
-    must_be_noticed(mutant)
+    assert_detected(mutant)

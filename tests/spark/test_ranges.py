@@ -22,7 +22,7 @@ def test_query_reads_exactly_the_messages_between_two_positions() -> None:
 
 
 def test_recorded_topic_start_takes_precedence_over_a_new_start() -> None:
-    """A query that crashed in its first micro-batch asks again after topics have grown."""
+    """A query that crashed in its first micro-batch asks again after more messages arrive."""
     end = {"a": Position(1, 3, 9), "new": Position(1, 2, 4), "remade": Position(2, 0, 1)}
     start = {"a": Position(1, 8, 8), "remade": Position(1, 0, 7)}
     expected = [Range("a", 1, 3, 9), Range("new", 1, 2, 4), Range("remade", 2, 0, 1)]

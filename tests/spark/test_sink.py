@@ -140,7 +140,7 @@ def test_rows_from_another_batch_are_not_published(address: str) -> None:
 def stream(
     address: str, query: str, batch: int, rows: list[bytes], run: str, to: str = "", **options: str
 ) -> None:
-    """Write and commit a micro-batch, as one run of a query does; `to` is a column `topic`."""
+    """Write and commit a micro-batch, as one run of a query does. `to` fills the column `topic`."""
     given = lower({"address": address, **options})
     make = OncecastSource(given).streamWriter
     kinds = schema("value binary, topic string" if to else "value binary")
@@ -167,7 +167,8 @@ def test_query_with_a_restored_older_checkpoint_fails(
 def test_query_with_a_restored_checkpoint_fails_even_if_its_first_batches_are_empty(
     client: blocking.Client, address: str
 ) -> None:
-    """PIPE-2: smaller batches than before may have no rows until the numbers are new again."""
+    """PIPE-2: if the batches are now smaller, they may have no rows until the numbers are new
+    again."""
     stream(address, "empty", 0, [b"0"], "one", topic="empty")
     stream(address, "empty", 1, [], "one", topic="empty")
     for batch, error in ((0, errors.OldNumber), (1, None), (2, None)):

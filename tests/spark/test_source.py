@@ -288,7 +288,9 @@ def test_topic_added_to_the_option_is_read_from_its_first_message(
     client.put_many("added.b", numbers(0, 4))
     reader = stream(**options, subscription="query")
     now = reader.latestOffset(end, ReadAllAvailable())
-    assert client.unsubscribe("added.b", "other")  # from now on only the query keeps messages
+    assert client.unsubscribe(
+        "added.b", "other"
+    )  # from here on, only the query's subscription keeps messages
     assert values(reader, reader.partitions(end, now)) == numbers(0, 4)
 
 

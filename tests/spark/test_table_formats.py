@@ -1,4 +1,4 @@
-"""PIPE-4: archives as Delta Lake and Iceberg tables have each message once. No Spark needed."""
+"""PIPE-4: Delta Lake and Iceberg archives contain each message once. These tests need no Spark."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_slower_of_two_concurrent_runs_plans_again(tmp_path: Path, kind: str) ->
 def test_commit_published_by_two_processes_is_added_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both load the table before one of them adds the commit."""
+    """Both processes load the table before one of them adds the commit."""
     topics = Topics(a=10)
     run(open_table(tmp_path, kind), topics)
     topics.counts["a"] = 14
@@ -147,7 +147,7 @@ def test_delta_archive_keeps_compactions_by_other_programs(tmp_path: Path) -> No
 
     table.compact(overtaken)
     assert held(seen("delta", tmp_path)) == every(topics)
-    assert len(list(tmp_path.glob("date=*/*.parquet"))) == 6  # no file of our compaction
+    assert len(list(tmp_path.glob("date=*/*.parquet"))) == 6  # our compaction has added no file
     topics.counts["a"] = 9
     assert run(table, topics) == 1
     assert held(seen("delta", tmp_path)) == every(topics)
@@ -160,7 +160,7 @@ def test_iceberg_archive_keeps_deletions_by_other_programs(tmp_path: Path) -> No
     def overtaken(pieces: Sequence[Any], work: Any) -> list[File]:
         files = here(pieces, work)
         other = DirectoryCatalog(tmp_path.resolve()).load_table()
-        other.delete(LessThan("offset", 2))  # all messages of one file
+        other.delete(LessThan("offset", 2))  # deletes all messages in one file
         return files
 
     table.compact(overtaken)

@@ -1,4 +1,4 @@
-"""PIPE-4: the examples in docs/tables.md run."""
+"""PIPE-4: run the examples in docs/tables.md."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from oncecast.wire.batch_arrow import SCHEMA
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-APP = "oncecast"  # the application of our transaction identifiers
+APP = "oncecast"  # the application name in our transaction identifiers
 LOG = "_delta_log"
 PARTITION = "date"
 
@@ -53,7 +53,7 @@ class DeltaFormat:
         return paths_of(self._opened()) if (self._directory / LOG).exists() else []
 
     def clean(self) -> None:
-        """Remove replaced files after the retention time of the table, by default a week."""
+        """Remove replaced files after the table's retention time, a week by default."""
         self._opened().vacuum(dry_run=False)
 
     def _opened(self) -> DeltaTable:
@@ -110,7 +110,7 @@ def paths_of(table: DeltaTable) -> list[str]:
 
 
 def day_of(path: str) -> dict[str, str | None]:
-    """Return the partition of a file of the table."""
+    """Return the partition of a file in the table."""
     day = Path(path).parent.name.partition("=")[2]
     return {PARTITION: day if day[:1].isdigit() else None}
 

@@ -93,7 +93,7 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """Create the version after that of `table`. Raise Overtaken if it exists."""
+        """Create the version that follows `table`. Raise Overtaken if that version exists."""
         for each in requirements:
             each.validate(table.metadata)
         updated = update_table_metadata(
@@ -149,6 +149,6 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
 
 
 def version_of(location: str) -> int:
-    """Return the version of a metadata file, or 0 for any other file."""
+    """Return a metadata file's version, or 0 for any other file."""
     found = VERSION.fullmatch(location.rpartition("/")[2])
     return int(found[1]) if found else 0

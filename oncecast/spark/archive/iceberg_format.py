@@ -80,7 +80,7 @@ class IcebergFormat:
         return table
 
     def _files(self, table: Table) -> dict[str, Any]:
-        """Return the data files of the table by their path in the directory."""
+        """Return the table's data files by their path in the directory."""
         found = (task.file for task in table.scan().plan_files())
         return {self._relative(each.file_path): each for each in found}
 
@@ -119,7 +119,7 @@ def number_of(table: Table) -> int:
 
 
 def change(update: UpdateSnapshot, removed: list[Any], added: list[Any]) -> None:
-    """Add a snapshot without some data files, and with others."""
+    """Add a snapshot that drops some data files and adds others."""
     with update.overwrite() if removed else update.fast_append() as snapshot:
         for each in removed:
             snapshot.delete_data_file(each)

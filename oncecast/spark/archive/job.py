@@ -26,7 +26,7 @@ from oncecast.wire.frames import TopicView
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Piece = tuple[Range, ...]  # what one task writes
+Piece = tuple[Range, ...]  # the ranges that one task writes
 # Takes the topics in the table, and returns the topics on the node that should be archived.
 Select = Callable[[blocking.Client, Collection[str]], Mapping[str, TopicView]]
 FILE = "run string, name string, date string, rows long, bytes long"
@@ -41,9 +41,10 @@ def archive(
     start: Start | None = None,
     rows_max: int | None = None,
 ) -> int:
-    """Archive the current messages of the topics, and return how many were added.
+    """Archive the topics' current messages, and return how many were added.
 
-    `start` also fills gaps before the end of the table. `rows_max` limits the messages per commit.
+    With `start`, also fill gaps before the end of the table. `rows_max` limits the messages per
+    commit.
     """
     added = 0
     with node.connect() as client:
@@ -73,7 +74,7 @@ def archive(
 
 
 def work_of(node: Node, directory: Path) -> Work[Piece]:
-    """Return the function that a task runs: it writes a piece to new files in `directory`."""
+    """Return the function that a task runs to write a piece to new files in `directory`."""
 
     def work(piece: Piece) -> Iterator[File]:
         writer = Writer(directory)

@@ -5,8 +5,8 @@
     _oncecast/staged/RUN/           files and commits that a run prepares
 
 A run creates a commit under its number with a hard link, which fails if the number is taken. From
-then on, the commit is decided. Then the format shows it to readers. After a crash in between, the
-next run does this first. So only the last commit can be missing for readers.
+then on, the commit is decided, and the format shows it to readers. If a run crashes in between, the
+next run shows the commit first. Readers can therefore miss only the last commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SNAPSHOT_EVERY = 64  # commits between snapshots, which limit how many commits a
 
 class Commit(msgspec.Struct, frozen=True):
     format: int
-    topics: dict[str, Archived]  # all topics of the table
+    topics: dict[str, Archived]  # all topics in the table
     added: list[File]
     removed: list[str]  # paths
     before: list[str] | None = None  # a snapshot: the paths of all files before this commit
@@ -73,7 +73,7 @@ class Log:
         return True
 
     def paths(self) -> list[str]:
-        """Return the paths of all files, from the last snapshot and the commits after it."""
+        """Return the paths of all files, from the last snapshot and later commits."""
         commits: list[Commit] = []
         for version in reversed(self.versions()):
             commits.insert(0, self.read(version))

@@ -23,7 +23,7 @@ def lacking(
 ) -> list[Range]:
     """Return the offsets before `end` that a table lacks, from `start` or from the table's end.
 
-    Raise an error if the topic was recreated since, or no longer has some of these offsets.
+    Raise an error if the topic has been recreated, or no longer has some of these offsets.
     """
     topic = view.name
     if archived is not None and archived.topic_id != view.id:
@@ -58,7 +58,7 @@ def first_rows(ranges: Iterable[Range], rows_max: int | None) -> list[Range]:
 
 
 def with_ranges(topics: Mapping[str, Archived], ranges: Sequence[Range]) -> dict[str, Archived]:
-    """Return what the table holds of each topic once the ranges are added."""
+    """Return what the table holds per topic once the ranges are added."""
     found: dict[str, Archived] = {}
     for each in ranges:
         before = found.get(each.topic) or topics.get(each.topic)

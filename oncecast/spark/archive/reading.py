@@ -21,19 +21,19 @@ from oncecast.spark.archive.values import INTERNAL, STAGED, Archived
 from oncecast.spark.ranges import Range
 from oncecast.wire.frames import TopicView
 
-ATTEMPTS = 20  # each fails only if a compaction removes files at that moment
+ATTEMPTS = 20  # an attempt fails only if a compaction removes files at that moment
 SMALL_BYTES = 1 << 20  # smaller files are read at once, so that few files stay open
 
 
 class Group(NamedTuple):
     """A row group of a file, or all selected row groups of a small file."""
 
-    low: int  # the lowest offset, or less
+    low: int  # the lowest offset, or a lower bound
     load: Callable[[], pa.Table]
 
 
 def archived(directory: Path) -> dict[str, Archived]:
-    """Return what the archive holds of each topic."""
+    """Return what the archive holds per topic."""
     if Log(directory).last() is None:
         fact = f"{directory} has no archive"
         raise BadArchive(fact, "create it with `oncecast pipeline run archive`")
@@ -97,7 +97,7 @@ def groups(
                 continue
             opened.push(files.pop_all())
             return found
-    fact = f"files of {directory} are missing, or disappear while they are read"
+    fact = f"files in {directory} are missing, or disappear while they are read"
     raise BadArchive(fact, "try again when no compaction runs, or restore them from a backup")
 
 

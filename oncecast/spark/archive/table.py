@@ -29,7 +29,7 @@ TARGET_BYTES = 128 << 20  # approximate size of a compacted file
 
 
 class Format(Protocol):
-    """Shows commits to the readers of a format."""
+    """A file format, which shows commits to its readers."""
 
     name: str
 
@@ -98,11 +98,11 @@ class Table:
                     return len(removed)
 
     def files(self) -> list[str]:
-        """Return the paths of all files of the newest version."""
+        """Return the paths of all files in the newest version."""
         return [str(self.directory / path) for path in self._format.paths()]
 
     def _small(self) -> Iterator[list[str]]:
-        """Yield groups of at least two small files of one day."""
+        """Yield groups of at least two small files from one day."""
         days: dict[str, list[Path]] = {}
         for path in map(Path, self.files()):
             if path.stat().st_size < SMALL_BYTES:

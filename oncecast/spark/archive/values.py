@@ -17,7 +17,7 @@ from oncecast.spark.archive.intervals import Interval
 
 INTERNAL = "_oncecast"  # Spark and Arrow ignore names that start with _
 STAGED = "staged"
-ABANDONED_AFTER = 86_400  # seconds without a new file until a run's directory counts as abandoned
+ABANDONED_AFTER = 86_400  # seconds without a new file after which a run counts as abandoned
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a null
 
 
@@ -33,7 +33,7 @@ class Archived(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A Parquet file that a task has staged, with messages of one day."""
+    """A Parquet file that a task has staged, with messages from one day."""
 
     run: str
     name: str
@@ -52,7 +52,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """The version of a table, and the offsets that it holds of each topic."""
+    """A table's version, and the offsets that it holds for each topic."""
 
     version: int
     topics: dict[str, Archived]
@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True):
 
 Piece = TypeVar("Piece")
 Work = Callable[[Piece], Iterable[File]]  # a task writes files
-Execute = Callable[[Sequence[Any], Work[Any]], list[File]]  # runs the work of all pieces
+Execute = Callable[[Sequence[Any], Work[Any]], list[File]]  # runs the work on all pieces
 
 
 class Run:
@@ -84,7 +84,7 @@ class Run:
 
 
 def remove_abandoned(directory: Path) -> None:
-    """Remove the directories of killed runs. Call it after a commit, which outdates paused runs."""
+    """Remove the directories of killed runs. Call this after a commit: paused runs then fail."""
     for each in (directory / INTERNAL / STAGED).iterdir():
         if time.time() - each.stat().st_mtime > ABANDONED_AFTER:
             shutil.rmtree(each, ignore_errors=True)

@@ -61,7 +61,7 @@ class Writer:
 
 
 def by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the messages of each day, and the day as a number since 1970."""
+    """Yield each day's messages, and the day as a number since 1970."""
     times = batch["timestamp"].cast(pa.int64())
     days = pc.divide(times, DAY)
     days = pc.subtract(days, pc.less(times, pc.multiply(days, DAY)).cast(pa.int64()))
@@ -71,7 +71,7 @@ def by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def rewrite(directory: Path, paths: Sequence[str]) -> Iterator[File]:
-    """Write the messages of some files to new ones, in the same order."""
+    """Rewrite the messages of some files to new files, in the same order."""
     writer = Writer(directory)
     for path in paths:
         with pq.ParquetFile(path) as file:

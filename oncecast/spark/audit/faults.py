@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-# -- faults of files: the messages of a run with such a fault are not checked --
+# -- file faults: if a run has one, its messages are not checked --
 
 FILES: dict[str, str] = {
     "empty file": "the file has no lines",
@@ -13,7 +13,7 @@ FILES: dict[str, str] = {
     "unknown format": "a newer version wrote the file; audit it with that version",
     "cut head": "the first lines of the file are missing",
     "cut tail": "the last lines of the file are missing, or its process was killed",
-    "missing line": "the numbers of the lines have a gap",
+    "missing line": "the line numbers have a gap",
     "repeated line": "an earlier line has this number or a higher one",
     "invalid line": "the line is not JSON, or its kind or its fields are wrong",
     "second header": "a header is in the middle of the file",
@@ -38,7 +38,7 @@ STORED: dict[str, str] = {
     "readers disagree": "two deliveries at one offset have different messages",
     "message without a put": "a traced producer never put this message",
     "refused put is stored": "a put was refused, but its message was stored or delivered",
-    "before its put": "a message was stored or delivered before its put",
+    "before put": "a message was stored or delivered before its put",
 }
 DELIVERED: dict[str, str] = {
     "lost": "a subscription never received a message that it should have received",
@@ -46,18 +46,18 @@ DELIVERED: dict[str, str] = {
     "duplicated": "a message was delivered again without a request",
     "out of order": "a message was delivered after a later message",
     "unmarked redelivery": "a message was delivered again without the mark `redelivered`",
-    "not owed": "a message from before the start of the session was delivered",
-    "dropped": "unread messages were dropped, but the policy of the topic does not allow it",
+    "not owed": "a message from before the session's start was delivered",
+    "dropped": "unread messages were dropped, but the topic's policy does not allow this",
     "cursor went back": "a session started before messages that were already acknowledged",
     "session without a start": "a line belongs to a session that has neither attach nor seek",
     "session started twice": "a session has a second attach or seek",
-    "after the end of its session": "a line follows the end of its session",
+    "after session end": "a line follows the end of its session",
 }
 ACKNOWLEDGED: dict[str, str] = {
-    "ack went back": "an ack is lower than an earlier ack of its session",
+    "ack went back": "an ack is lower than an earlier ack in its session",
     "ack before delivery": "a message was acknowledged before it was delivered",
     "flushed before ack": "an ack was reported as stored, but was never sent",
-    "nack of an acknowledged": "an acknowledged message was requested again",
+    "nack after ack": "an acknowledged message was requested again",
     "nack before delivery": "a message was requested again before it was delivered",
 }
 MEANING = FILES | STORED | DELIVERED | ACKNOWLEDGED
@@ -68,7 +68,7 @@ ROW = ("fault", "at", "other", "offset", "messages")
 
 
 class Line(NamedTuple):
-    """A line of a file that proves a fault."""
+    """A line in a file that proves a fault."""
 
     file: str
     line: int | None = None

@@ -21,7 +21,7 @@ class Place(NamedTuple):
 
     file: int
     number: int
-    salt: int  # hash of the run, so that names of different runs have different hashes
+    salt: int  # hash of the run, so that names from different runs have different hashes
     incarnation: int
     certain: int
 
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class File:
     path: str  # as reported by Spark
     lines: int = 0
-    blocks: list[tuple[int, Block]] = field(default_factory=list)  # with the number of its 1st line
+    blocks: list[tuple[int, Block]] = field(default_factory=list)  # block and its first line number
     header: Begin | None = None
     end: End | None = None
     ended_at: int = 0  # the line number of `end`
@@ -204,7 +204,7 @@ class Files:
             last.found("killed but complete", last.ended_at)
             last.faults[-1].lines.append(self._killed[who])
 
-    # -- for the audit of the messages --
+    # -- for auditing the messages --
 
     def places(self) -> list[Place]:
         known = sorted({each.incarnation for each in self.kept})

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 5  # faults of each kind that are listed; all of them are counted
 STRETCH_BITS = 16  # a group of a check has 2**16 consecutive offsets of a topic
-PARTITION_LINES = 250_000  # lines of the traces for each task of a check
+PARTITION_LINES = 250_000  # trace lines per task of a check
 ABSENT = ("lost", "not redelivered")  # faults that no line about the message itself can prove
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def read(spark: SparkSession, paths: list[str]) -> DataFrame:
 def positioned(spark: SparkSession, lines: DataFrame, places: list[Place]) -> DataFrame:
     """Return the rows of the files in `places`, each with its position `at`.
 
-    The position identifies a line, and orders the lines of an incarnation. Topics and readers of
+    The position identifies a line, and orders the lines of an incarnation. Topics and readers from
     different runs get different hashes.
     """
     schema = ", ".join(f"{name} long" for name in ("other", *Place._fields[1:]))
@@ -174,7 +174,7 @@ def placed_at(stored: DataFrame, rows: list[Row]) -> dict[tuple[int, int], Row]:
 
 
 def proved(rows: list[Row], placed: dict[tuple[int, int], Row]) -> list[Row]:
-    """Return the rows, and add to each absent message a line that proves it was stored."""
+    """Return the rows, adding to each absent message a line that proves that it was stored."""
     found = []
     for row in rows:
         place = placed.get((row.topic, row.offset))

@@ -46,7 +46,7 @@ Framing = trace.Begin | trace.End | trace.Killed
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """Lines with consecutive numbers: place of the first line in its block, its number, count."""
+    """Lines with consecutive numbers: the first one's place in the block, its number, the count."""
 
     place: int
     line: int
@@ -104,7 +104,7 @@ def hashed(*names: object) -> int:
 
 
 class Names:
-    """The hashes of names. Each name new to the task becomes a row, for the report."""
+    """Hashes names. Each name that is new to the task becomes a row for the report."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -140,7 +140,7 @@ class Names:
 
 
 class Parser:
-    """The parser of the lines of one task."""
+    """Parses one task's lines."""
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(trace.AnyLine).decode

@@ -82,7 +82,7 @@ class Session:
         elif self.start < 0:
             self.found("session without a start", at, offset)
         elif self.ended:
-            self.found("after the end of its session", at, offset)
+            self.found("after session end", at, offset)
         elif what == What.DELIVERY:
             self._deliver(offset, until, at, marked=bool(flag))
         elif what == What.ACK:
@@ -186,7 +186,7 @@ class Session:
 
     def _nack(self, offset: int, at: int) -> None:
         if offset < self.acked:
-            self.found("nack of an acknowledged", at, offset)
+            self.found("nack after ack", at, offset)
         elif offset >= self.next:
             self.found("nack before delivery", at, offset)
         self.next = min(self.next, offset)
@@ -219,7 +219,7 @@ def runs(columns: Columns) -> Columns:
 def session_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
     """Yield the faults and the summary of a session.
 
-    Lines that belong to a subscription but to no session are passed on unchanged.
+    Lines that belong to a subscription but not to a session are passed on unchanged.
     """
     session = Session()
     for number, topic, reader, time, certain, what, at, offset, until, flag in rows:
@@ -255,7 +255,7 @@ SESSIONS = Check(
 
 
 class Subscription:
-    """The state of one subscription over its turns, in the order of their writers' clocks.
+    """One subscription's state over its turns, ordered by the writers' clocks.
 
     After a turn, the cursor is at least `low`, the last stored ack, and at most `high`, the last
     ack sent. Both are -1 if the position is unknown.
@@ -275,7 +275,7 @@ class Subscription:
     def subscribe(self, offset: int, at: int) -> Iterator[Row]:
         """Start at a new cursor, or check a reported one.
 
-        Acks of a killed reader may still arrive later, so the cursor may be higher.
+        Acks from a killed reader may still arrive later, so the cursor may be higher.
         """
         yield from self.resume(offset, at)
         self.low, self.high = max(self.low, offset), max(self.high, offset)
@@ -317,7 +317,7 @@ class Subscription:
             yield fault(name, at=at, offset=low, messages=high - low, **self.where)
 
     def waits(self, row: Row, offset: int) -> Row:
-        """Return a row for a reader that waits for `offset` and has messages before `until`."""
+        """Return a row for a reader that waits for `offset` and has had messages up to `until`."""
         _, end, inside = next(self.ever.split(offset, 1 << 62))
         until = end if inside else offset
         return Row(What.OPEN, at=row.at, offset=offset, until=until, **self.where)
@@ -359,9 +359,9 @@ SUBSCRIPTIONS = Check(
 
 
 def topic_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
-    """Yield missing offsets, and the faults that depend on the end and the policy of a topic."""
+    """Yield missing offsets, and the faults that depend on the topic's end and policy."""
     dropping, unknown, end, absent = False, 0, -1, 0
-    gaps: list[Row] = []  # no faults as long as puts with an unknown outcome may explain them
+    gaps: list[Row] = []  # not faults while puts with an unknown outcome may explain them
     for what, offset, until, at, topic, reader, flag, messages in rows:
         where: dict[str, Any] = {"topic": topic, "reader": reader, "at": at}
         if what == What.CREATE:

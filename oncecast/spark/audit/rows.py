@@ -1,5 +1,4 @@
-"""The rows that the checks exchange, and the base class of checks, which read groups of sorted
-rows.
+"""The rows that checks exchange, and the base class of checks, which read groups of sorted rows.
 
 All numbers are 64-bit integers, and -1 means none. Names are hashes. The rule of a check takes the
 sorted rows of one group, and yields faults and rows for other checks. A rule keeps little in
@@ -19,7 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from oncecast.spark.audit.faults import MEANING
 
-FILE_BITS = 40  # the position of a line is the number of its file, followed by this many bits
+FILE_BITS = 40  # a line's position is the number of its file, followed by this many bits
 BATCH = 10_000  # maximum rows in an Arrow batch
 Columns = dict[str, Any]  # numpy arrays of the same length
 
@@ -42,8 +41,8 @@ class What(IntEnum):
     SKIP = 13
     LEAVE = 14
     FENCED = 15
-    NAME = 30  # the hash of a name, and the name
-    BLOCK = 31  # a summary of a block of a file
+    NAME = 30  # a name and its hash
+    BLOCK = 31  # a summary of a file block
     PLACED = 40  # a message at an offset: `at` is its answer, `other` its first delivery
     UNKNOWN = 41  # puts that may be stored without a line that proves it
     STRETCH = 42  # a range of known offsets without a gap
@@ -86,7 +85,7 @@ def fault(name: str, **fields: Any) -> Row:
 
 
 class Check(NamedTuple):
-    """A check of the rows of some kinds, grouped by `key` and sorted by `order`."""
+    """A check of certain kinds of rows, grouped by `key` and sorted by `order`."""
 
     kinds: tuple[int, ...]
     key: tuple[str, ...]
@@ -179,7 +178,7 @@ class Spans:
         return at > 0 and offset < self.ranges[at - 1][1]
 
     def split(self, first: int, until: int) -> Iterator[tuple[int, int, bool]]:
-        """Yield the parts of a range, each with whether it is in the set."""
+        """Yield the parts of a range, and for each part whether the set contains it."""
         at = max(0, self._after(first) - 1)
         while first < until:
             while at < len(self.ranges) and self.ranges[at][1] <= first:

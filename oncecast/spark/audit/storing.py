@@ -116,7 +116,7 @@ class Message:
         return bool(self.puts) and not self.places and self.refused < 0 and open_
 
     def verdict(self) -> tuple[str, int, int] | None:
-        """Return the message's fault and two lines that prove it, or None."""
+        """Return the message's fault and two lines that prove it, or None if it has no fault."""
         put = self.puts[-1] if self.puts else -1
         same_file = put >> FILE_BITS == self.seen >> FILE_BITS
         if len(self.places) > 1:
@@ -126,7 +126,7 @@ class Message:
         if not self.puts:
             return "message without a put", self.seen, -1
         if self.places and same_file and self.seen < self.puts[0]:
-            return "before its put", self.seen, self.puts[0]
+            return "before put", self.seen, self.puts[0]
         if not self.certain:
             return None
         if len(self.puts) > 1:

@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, kw_only=True, tag_field="kind"):
     line: LineNumber
     time: Seconds
     topic: str = ""
-    generation: Small = 0  # how many earlier topics had this name
+    generation: Small = 0  # the number of earlier topics with this name
     producer: str = ""
     sequence: int = -1
     subscription: str = ""
@@ -98,7 +98,7 @@ class Subscribe(Unsubscribe, kw_only=True, tag="subscribe"):
 
 
 class Seek(Subscribe, kw_only=True, tag="seek"):
-    """A session that starts with a seek, or the seek of a client that does not read."""
+    """A session that starts with a seek, or a seek by a client that does not read."""
 
 
 class Fenced(Unsubscribe, kw_only=True, tag="fenced"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WAYS: dict[Key, tuple[str, str]] = {
     ("chord", 1): ("one position per node", BLUE),
     ("chord", 20): ("twenty positions per node", GREEN),
-    (EVEN, 1): ("random, all nodes alike", GREY),
+    (EVEN, 1): ("random placement", GREY),
 }
 
 
@@ -33,7 +33,7 @@ def balance(trace: DataFrame) -> DataFrame:
     Each value is the mean over the rings of the setting.
     """
     owned = f.col("value")
-    rings = trace.where((f.col("story") == OWNERSHIP) & (f.col("kind") == "owns")).groupBy(*RUN)
+    rings = trace.where((f.col("scenario") == OWNERSHIP) & (f.col("kind") == "owns")).groupBy(*RUN)
     each = rings.agg(
         f.min(owned).alias("least"),
         f.max(owned).alias("most"),
@@ -69,8 +69,8 @@ def load_balance(trace: DataFrame) -> Finding:
         "Load balance on the Chord layer",
         "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): 3, 1.5 and 1 topics per node "
         "are expected; “there are nodes that do not own a topic”, and some own more than expected "
-        "(its text does not say how many). It concludes that with more nodes the load is more "
-        "balanced.",
+        "(its text does not say how many). The report concludes that more nodes balance the load "
+        "better.",
         "A topic belongs to the first position at or after the SHA-256 of its name. Small rings "
         "differ a lot, so each row is the mean of many rings with different names. We add sizes of "
         "up to 10,000 nodes, with three topics each.",
@@ -99,8 +99,8 @@ def answer(source: list[dict[str, Any]]) -> str:
     return (
         f"As in figure 6, some nodes own no topic, and the maximum falls with more nodes: {most} "
         f"topics on the busiest of {sizes} nodes. But that is {over} times the expected number, so "
-        "relative to it the load is not more balanced but less. Twenty positions per node make "
-        "it more even."
+        "the relative load becomes less balanced, not more. Twenty positions per node make it more "
+        "even."
     )
 
 

@@ -1,4 +1,4 @@
-"""EXP-2: how long it takes until all messages have reached all subscribers."""
+"""EXP-2: the time until all messages have reached all subscribers."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def draw_scribe(source: Figures, sizes: Figures) -> bytes:
 def draw_parts(
     panel: Any, source: Figures, names: dict[str, str], labels: list[str], colors: tuple[str, ...]
 ) -> None:
-    """Draw the messages of all nodes as stacked bars, with one part per name."""
+    """Draw all nodes' messages as stacked bars, with one part per name."""
     parts = {name: [each[key] for each in source] for name, key in names.items()}
     drawing.stacked(panel, labels, parts, colors)
     panel.set_ylabel("messages, all nodes")

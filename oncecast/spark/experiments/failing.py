@@ -42,7 +42,7 @@ SMALL = 0.3  # upper limit of the source's “small levels of failures”
 def messages(trace: DataFrame) -> DataFrame:
     """Return a row per message with its time, its expected and its actual receivers."""
     keys = [*RUN, "subject"]
-    trace = trace.where((f.col("story") == SCENARIO) & f.col("nodes").isin(*exp_failures.SIZES))
+    trace = trace.where((f.col("scenario") == SCENARIO) & f.col("nodes").isin(*exp_failures.SIZES))
     puts = trace.where("kind = 'publish' and value > 0").select(
         *keys, f.col("time").alias("put"), f.col("value").alias("owed")
     )
@@ -71,7 +71,7 @@ def over_time(messages: DataFrame) -> DataFrame:
 
 def repair(trace: DataFrame) -> DataFrame:
     """Return the share of correct successors and fingers, by time since the failure."""
-    looks = trace.where(f.col("story") == REPAIR).where("kind in ('successors', 'fingers')")
+    looks = trace.where(f.col("scenario") == REPAIR).where("kind in ('successors', 'fingers')")
     when = f.round("time", 3).alias("time")
     right = f.avg("value").alias("right")
     return looks.groupBy("nodes", "share", "kind", when).agg(right).orderBy("time")
@@ -207,16 +207,15 @@ def repair_table(mended: Figures) -> Table:
         (
             "nodes",
             "fail",
-            "right successors at once",
-            "all right after, s",
-            "right fingers at once",
-            "all right after, s",
+            "correct successors at once",
+            "all correct after, s",
+            "correct fingers at once",
+            "all correct after, s",
         ),
         tuple(rows),
         (Must("successors and fingers recover after up to half of the nodes failed", whole),),
         (
-            "checked twice a second; the mean over all rings of a size, and all of them must be "
-            "right",
+            "checked twice a second; mean over all rings of one size; every ring must be correct",
             f"if half of 1,000 nodes fail, {cut_off(1000, 0.5):.0f} survivors on average lose all "
             f"{SUCCESSORS} successors at once, and {cut_off(1000, 0.7):.0f} if 70% fail. They "
             "find the ring again through their fingers. Otherwise lookups through them would go "

@@ -92,7 +92,7 @@ def draw_repair(mended: Figures) -> bytes:
                     )
             panel.set(title=f"Chord ring of {count:,} nodes", xlabel="seconds after the failure")
             drawing.percent(panel, min(each["right"] for each in mended))
-        made.panels[0].set_ylabel("share that is right")
+        made.panels[0].set_ylabel("share that is correct")
         made.panels[0].legend(loc="lower right")
     return made.png
 

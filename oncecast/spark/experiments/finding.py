@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 # The columns of a trace. `time` is in virtual seconds, unless the run was live.
 TRACE = (
-    "story string, system string, nodes int, messages int, positions int, share double, seed int, "
-    "line long, time double, kind string, node string, subject string, value double"
+    "scenario string, system string, nodes int, messages int, positions int, share double, "
+    "seed int, line long, time double, kind string, node string, subject string, value double"
 )
 RUN = ("system", "nodes", "messages", "positions", "share", "seed")
 SETTING = RUN[:-1]  # shared by runs that differ only in their seed
@@ -62,9 +62,9 @@ def collected(frame: DataFrame) -> Figures:
 
 def violations(trace: DataFrame) -> list[str]:
     """Return a description of each run that ended with a violation."""
-    broken = trace.where("kind = 'violation'").select("story", *RUN, "subject").collect()
+    broken = trace.where("kind = 'violation'").select("scenario", *RUN, "subject").collect()
     return [
-        f"{row.story}, {row.system}, {row.nodes} nodes, share {row.share:g}, seed {row.seed}: "
+        f"{row.scenario}, {row.system}, {row.nodes} nodes, share {row.share:g}, seed {row.seed}: "
         f"{row.subject}"
         for row in broken
     ]

@@ -50,7 +50,7 @@ def served(trace: DataFrame) -> DataFrame:
 
 
 def live(trace: DataFrame) -> Finding:
-    live_rows = trace.where(f.col("story") == exp_live.SCENARIO)
+    live_rows = trace.where(f.col("scenario") == exp_live.SCENARIO)
     tables = (dissemination(trace), replicas(live_rows.where("system = 'paxos'")))
     return Finding(
         "live",
@@ -69,7 +69,7 @@ def dissemination(trace: DataFrame) -> Table:
     rows: list[tuple[Cell, ...]] = []
     whole = True
     for scenario, kind in RUN_BY.items():
-        chosen = trace.where((f.col("story") == scenario) & (f.col("nodes") == exp_live.NODES))
+        chosen = trace.where((f.col("scenario") == scenario) & (f.col("nodes") == exp_live.NODES))
         chosen = chosen.where(
             f"system in ('scribe', 'plumtree') and messages = {exp_live.MESSAGES}"
         )

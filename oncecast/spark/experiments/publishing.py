@@ -1,4 +1,4 @@
-"""Compute cost and latency without failures from the traces of publishing."""
+"""Compute cost and latency without failures, from the publishing traces."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def over_seeds(frame: DataFrame) -> DataFrame:
 
 @lru_cache(maxsize=1)  # four experiments use the same runs
 def summary(trace: DataFrame) -> Figures:
-    """Return all values of all settings."""
-    trace = trace.where(f.col("story") == SCENARIO)
+    """Return all values for all settings."""
+    trace = trace.where(f.col("scenario") == SCENARIO)
     frame = outcomes(trace)
     for part in (latencies, traffic, loads):
         frame = frame.join(part(trace), list(RUN))

@@ -24,34 +24,34 @@ CALM_SHOWN = 3.0  # seconds after the storm that the figure shows
 
 
 def numbered_starts(trace: DataFrame) -> DataFrame:
-    """Add the column `starts`: how often the node has started or installed a state so far."""
-    before = Window.partitionBy(*RUN, "story", "node").orderBy("time", "line")
+    """Add the column `starts`, which counts the starts and installed states of the node so far."""
+    before = Window.partitionBy(*RUN, "scenario", "node").orderBy("time", "line")
     starts = f.sum((f.col("kind").isin("up", "installed")).cast("int")).over(before)
     return trace.withColumn("starts", starts)
 
 
 def disagreements(trace: DataFrame) -> DataFrame:
     """Return the slots whose value differs between replicas, or after a restart."""
-    decided = trace.where("kind = 'decided'").groupBy("story", *RUN, "value")
+    decided = trace.where("kind = 'decided'").groupBy("scenario", *RUN, "value")
     values = decided.agg(f.count_distinct("subject").alias("values"))
-    return values.where("values > 1").select("story", *RUN, f.col("value").alias("slot"))
+    return values.where("values > 1").select("scenario", *RUN, f.col("value").alias("slot"))
 
 
 def disorder(trace: DataFrame) -> DataFrame:
     """Return the decisions for slots that do not follow the replica's previous decision."""
     decided = numbered_starts(trace).where("kind = 'decided'")
-    before = Window.partitionBy("story", *RUN, "node", "starts").orderBy("line")
+    before = Window.partitionBy("scenario", *RUN, "node", "starts").orderBy("line")
     after = decided.withColumn("previous", f.lag("value").over(before))
-    return after.where("value <= previous").select("story", *RUN, "node", "value", "previous")
+    return after.where("value <= previous").select("scenario", *RUN, "node", "value", "previous")
 
 
 def storms(trace: DataFrame) -> DataFrame:
-    """Return a row per scenario and size with the numbers of events."""
+    """Return a row per scenario and size with event counts."""
 
     def count(condition: str) -> Any:
         return f.count(f.when(f.expr(condition), 1))
 
-    runs = trace.groupBy("story", *RUN).agg(
+    runs = trace.groupBy("scenario", *RUN).agg(
         f.max(f.when(f.col("kind") == "decided", f.col("value"))).alias("slots"),
         count("kind = 'decided'").alias("decided"),
         count("kind = 'fault'").alias("faults"),
@@ -67,18 +67,18 @@ def storms(trace: DataFrame) -> DataFrame:
     sums = ("slots", "decided", "faults", "leaders", "added", "removed", "held")
     totals = [f.sum(name).alias(name) for name in sums]
     return (
-        runs.groupBy("story", "nodes")
+        runs.groupBy("scenario", "nodes")
         .agg(*totals, f.count("*").alias("runs"))
-        .orderBy(f.desc("story"), "nodes")
+        .orderBy(f.desc("scenario"), "nodes")
     )
 
 
 def gaps(trace: DataFrame) -> DataFrame:
-    """Return a row per election with the seconds from the crash of the leader to each event.
+    """Return a row per election with the seconds from the leader's crash to each event.
 
     The events are the election of the next leader, the first acknowledged put, and the new member.
     """
-    election = trace.where(f.col("story") == ELECTION)
+    election = trace.where(f.col("scenario") == ELECTION)
     crash = f.min(f.when(f.col("kind") == "fault", f.col("time"))).over(Window.partitionBy(*RUN))
     later = election.withColumn("crash", crash).where("time > crash")
     since = f.col("time") - f.col("crash")
@@ -96,7 +96,7 @@ def gaps(trace: DataFrame) -> DataFrame:
 
 
 def multi_paxos(trace: DataFrame) -> Finding:
-    trace = trace.where(f.col("story").isin(STORM, ELECTION)).cache()
+    trace = trace.where(f.col("scenario").isin(STORM, ELECTION)).cache()
     events, elections = event_table(trace), collected(gaps(trace))
     shown = shown_storm(trace)
     trace.unpersist()
@@ -139,9 +139,9 @@ def event_table(trace: DataFrame) -> Table:
     unlike, unordered = disagreements(trace).count(), disorder(trace).count()
     broken = violations(trace)
     return Table(
-        "events, all runs of a size together",
+        "events, over all runs of one size",
         (
-            "story",
+            "scenario",
             "replicas",
             "runs",
             "faults",
@@ -163,7 +163,7 @@ def event_table(trace: DataFrame) -> Table:
 
 def happened(each: dict[str, Any]) -> tuple[Cell, ...]:
     names = ("runs", "faults", "leaders", "added", "removed", "slots", "decided")
-    return (each["story"], each["nodes"], *(int(each[name]) for name in names))
+    return (each["scenario"], each["nodes"], *(int(each[name]) for name in names))
 
 
 def election_table(elections: Figures) -> Table:
@@ -201,8 +201,8 @@ def election_table(elections: Figures) -> Table:
 
 
 def shown_storm(trace: DataFrame) -> dict[str, Any]:
-    """Return the rows of the storm to draw: the first of the largest group that fits."""
-    storm = trace.where((f.col("story") == STORM) & (f.col("nodes") <= SHOWN_NODES))
+    """Return the rows of the storm to draw: the first one with the largest group that fits."""
+    storm = trace.where((f.col("scenario") == STORM) & (f.col("nodes") <= SHOWN_NODES))
     first = storm.orderBy(f.desc("nodes"), "seed").select("nodes", "seed").first()
     assert first is not None, "no storm was run"
     chosen = storm.where((f.col("nodes") == first.nodes) & (f.col("seed") == first.seed))

@@ -177,7 +177,7 @@ def shown_as(cell: Cell) -> str:
 
 
 def kind_of(name: str, cells: list[Any]) -> str:
-    """Return the CSS classes of a column: `text` for words, `source` for values of the source."""
+    """Return the CSS classes of a column: `text` for words, `source` for values from the source."""
     words = any(isinstance(cell, str) and not cell[:1].isdigit() for cell in cells)
     source = name.startswith("source")
     return " ".join(["source"] * source + ["text"] * (words and not source))

@@ -34,7 +34,7 @@ def simulate(
     trace = farmed(spark, pieces(runs), batches, TRACE)
     files = trace.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     with watched(spark, step):
-        files.partitionBy("story").parquet(str(directory / TRACES))
+        files.partitionBy("scenario").parquet(str(directory / TRACES))
 
 
 def pieces(runs: Iterable[Run]) -> list[list[Run]]:
@@ -56,7 +56,7 @@ def seconds(run: Run) -> float:
         case exp_ring.OWNERSHIP:
             return 1e-5 * (run.nodes * run.positions + run.messages)
         case exp_live.SCENARIO:
-            return 1.0  # so that all runs are in one task, because they share this machine
+            return 1.0  # the runs share this machine, so they all go in one task
         case exp_ring.REPAIR:
             return 0.01 * run.nodes
         case exp_paxos.STORM | exp_paxos.ELECTION:
@@ -106,7 +106,7 @@ def traces(spark: SparkSession, directory: Path) -> DataFrame:
 
 def kept(directory: Path) -> list[Experiment]:
     """Return the experiments with traces of all their scenarios in the directory."""
-    there = {each.name.partition("=")[2] for each in (directory / TRACES).glob("story=*")}
+    there = {each.name.partition("=")[2] for each in (directory / TRACES).glob("scenario=*")}
     known = (*EXPERIMENTS.values(), LIVE)
     return [each for each in known if there.issuperset(scenarios(each))]
 
@@ -119,18 +119,18 @@ def found(
     spark: SparkSession, directory: Path, experiments: Iterable[Experiment]
 ) -> Iterator[Finding]:
     trace = traces(spark, directory)
-    counts = {row.story: row for row in played(trace).collect()}
+    counts = {row.scenario: row for row in played(trace).collect()}
     for experiment in experiments:
         played_runs = [counts[scenario] for scenario in scenarios(experiment) if scenario in counts]
         summary = "; ".join(
-            f"{each.story}: {each.runs} runs, seeds {each.first} to {each.last}"
+            f"{each.scenario}: {each.runs} runs, seeds {each.first} to {each.last}"
             for each in played_runs
         )
         yield msgspec.structs.replace(experiment.find(trace), runs=f"{summary}.")
 
 
 def played(trace: DataFrame) -> DataFrame:
-    """Return the number of runs of each scenario, and their seeds."""
-    runs = trace.select("story", *RUN).distinct().groupBy("story")
+    """Return the number of runs per scenario, and their seeds."""
+    runs = trace.select("scenario", *RUN).distinct().groupBy("scenario")
     seeds = (f.min("seed").alias("first"), f.max("seed").alias("last"))
-    return runs.agg(f.count("*").alias("runs"), *seeds).select("story", "runs", "first", "last")
+    return runs.agg(f.count("*").alias("runs"), *seeds).select("scenario", "runs", "first", "last")

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
         from_time,
     )
     from oncecast.client.embedded import embedded
+    from oncecast.client.jobs import Job, SharedSubscription
     from oncecast.client.parcel import Receipt
     from oncecast.client.scanning import Slice
+    from oncecast.client.shared import Shared
     from oncecast.client.subscription import Subscription
+    from oncecast.client.worker import worker
     from oncecast.coordination.node import join
     from oncecast.network.tls import Tls
     from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
@@ -34,11 +37,14 @@ _DEFINED_IN = {
     "KEEP_ALL": "oncecast.streams.protocols.policies",
     "NEW": "oncecast.client.client",
     "Client": "oncecast.client.client",
+    "Job": "oncecast.client.jobs",
     "Message": "oncecast.wire.message",
     "Policy": "oncecast.wire.retention",
     "QoS": "oncecast.streams.protocols.policies",
     "Receipt": "oncecast.client.parcel",
     "Reliability": "oncecast.streams.protocols.policies",
+    "Shared": "oncecast.client.shared",
+    "SharedSubscription": "oncecast.client.jobs",
     "Slice": "oncecast.client.scanning",
     "Subscription": "oncecast.client.subscription",
     "Tls": "oncecast.network.tls",
@@ -48,6 +54,7 @@ _DEFINED_IN = {
     "from_time": "oncecast.client.client",
     "join": "oncecast.coordination.node",
     "read_arrow": "oncecast.client.arrow",
+    "worker": "oncecast.client.worker",
 }
 _MODULES = {"blocking": "oncecast.blocking", "errors": "oncecast.errors"}
 
@@ -57,11 +64,14 @@ __all__ = [
     "NEW",
     "Client",
     "Durability",
+    "Job",
     "Message",
     "Policy",
     "QoS",
     "Receipt",
     "Reliability",
+    "Shared",
+    "SharedSubscription",
     "Slice",
     "Subscription",
     "Tls",
@@ -74,6 +84,7 @@ __all__ = [
     "from_time",
     "join",
     "read_arrow",
+    "worker",
 ]
 
 

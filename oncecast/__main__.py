@@ -6,8 +6,8 @@ import gc
 import signal
 import sys
 
-# New objects before the garbage collector runs. Short commands finish earlier; otherwise they would
-# spend a sixth of their time collecting garbage while modules load.
+# How many new objects trigger the garbage collector. Short commands create fewer; with the default,
+# they would spend a sixth of their time collecting garbage while modules load.
 OBJECTS = 50_000
 
 

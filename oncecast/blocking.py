@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncecast.client.blocking import Client, Subscription, connect, embedded
+from oncecast.client.blocking import (
+    Client,
+    SharedSubscription,
+    Subscription,
+    connect,
+    embedded,
+)
 
 if TYPE_CHECKING:
     from oncecast.coordination.blocking import Node, join
 
-__all__ = ["Client", "Node", "Subscription", "connect", "embedded", "join"]
+__all__ = ["Client", "Node", "SharedSubscription", "Subscription", "connect", "embedded", "join"]
 
 
 def __getattr__(name: str) -> object:

@@ -184,7 +184,7 @@ class InvalidArgument(OncecastError, ValueError):
 
 @with_fields
 class PayloadTooLarge(OncecastError, ValueError):
-    """A message or batch exceeds one of the node's limits. It was not stored."""
+    """A message or batch exceeds one of the node's limits, and was not stored."""
 
     what: str
     max: int
@@ -262,24 +262,25 @@ class NotSubscribed(OncecastError, LookupError):
 
 @with_fields
 class WrongKind(OncecastError):
-    """A shared subscription is used like an exclusive one, or the other way round."""
+    """A shared subscription is used like an exclusive one, or vice versa."""
 
     topic: str
     subscription: str
-    kind: str  # "shared" or "exclusive", as the subscription is
+    kind: str  # the actual kind: "shared" or "exclusive"
 
     code = "wrong-kind"
     message = "subscription {subscription!r} of topic {topic!r} is {kind}"
-    remedy = "pass shared= to subscribe() only for a shared subscription, or choose another name"
+    remedy = "use work() for a shared and subscribe() for an exclusive one, or another name"
+    cli_remedy = "use `oncecast work` for a shared and `oncecast get` for an exclusive one"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields
 class LeaseLost(OncecastError):
-    """The lease of a message has ended, and this settlement of it was refused.
+    """The message's lease has ended, so its worker can no longer settle it.
 
-    Another worker may have the message now. If the handler has stored its effect, the larger token
-    of the next delivery shows which effect counts.
+    Another worker may have the message now. If the handler has stored its effect, the next
+    delivery's larger token shows which effect counts.
     """
 
     topic: str
@@ -290,7 +291,7 @@ class LeaseLost(OncecastError):
     message = (
         "the lease of offset {offset} of topic {topic!r} in subscription {subscription!r} has ended"
     )
-    remedy = "stop working on this message; use a longer lease if this happens often"
+    remedy = "stop working on this message; if this happens often, use a longer lease"
 
 
 @with_fields
@@ -473,7 +474,7 @@ class Forgotten(OncecastError):
 # Calls and connections
 
 
-# Nodes send these two strings as `what`, so they must not change.
+# Nodes send these strings as `what`, so they must not change.
 DISK = "data on the node's disk"
 RULES = "administrative requests to a process that does not know the rules of its ring yet"
 
@@ -509,7 +510,7 @@ class TimedOut(OncecastError, TimeoutError):
 
 
 class NoQuorum(TimedOut):
-    """No answer arrived in time because too few nodes are up to elect a leader."""
+    """No answer arrived in time, because too few nodes are up to elect a leader."""
 
     code = "no-quorum"
     message = "no answer in time, and the group has no leader"
@@ -797,7 +798,7 @@ class DiskFull(StorageError):
 
 
 class SyncFailed(StorageError):
-    """A write or fsync failed. The state of the disk is unknown, so the node must stop."""
+    """A write or fsync failed. The disk contents are unknown, so the node must stop."""
 
     code = "sync-failed"
     message = "could not write to the disk"

@@ -23,7 +23,7 @@ from oncecast.wire.frames import Answer, Call, Delivery, Fetch
 from oncecast.wire.results import Appended
 
 When = Callable[..., bool]
-Strike = Callable[[Any], None]  # called with the arguments of the call
+OnReached = Callable[[Any], None]  # gets the arguments of the call
 
 
 def always(*arguments: Any) -> bool:
@@ -40,13 +40,13 @@ class Location(NamedTuple):
 
 
 class Point(NamedTuple):
-    process: str  # publisher, node or subscriber
+    process: str  # "publisher", "node" or "subscriber"
     name: str
     outcome: str
-    location: Location  # in the simulator
+    location: Location  # where the simulator crashes the process
     elsewhere: Location | None = None  # in a real process, if it differs
-    deed: str = "die"
-    disk: str = ""  # the fate of unsynced writes; random if empty
+    action: str = "crash"
+    disk: str = ""  # which unsynced writes survive; random if empty
 
     def __str__(self) -> str:
         return f"{self.process}: {self.name}"
@@ -82,7 +82,7 @@ def hears(wanted: Callable[[Value], bool]) -> When:
     return lambda protocol, sender, message: wanted(message)
 
 
-def lets_go(wanted: Callable[[Value], bool]) -> When:
+def releases(wanted: Callable[[Value], bool]) -> When:
     return lambda node, output: isinstance(output, Send) and wanted(output.message)
 
 
@@ -103,7 +103,7 @@ def holds(command: type[Value], value: bytes) -> bool:
     return tag in value[: len(tag) + 4]
 
 
-def tells_stored(node: Any, output: Any) -> bool:
+def reports_stored(node: Any, output: Any) -> bool:
     return isinstance(output, Emit) and isinstance(output.event, Stored)
 
 
@@ -124,12 +124,12 @@ def cuts(log: Any, before: int) -> bool:
 
 
 CLIENT = "oncecast.client.session.client:ClientSession"
-LETS_GO = "oncecast.simulator.simnode:SimulatedNode._let_go"
+RELEASES = "oncecast.simulator.simnode:SimulatedNode._let_go"
 SENDS = "oncecast.network.transport:Transport.send"
 DECIDED = "oncecast.broker.service:Service.observe"
 SYNC = "oncecast.storage.journal:Flush.run"
-BOOKS = "tests.lab.scenarios.crash_world:Bookkeeper"
-SQLITE = "tests.live.books:Books"
+SIMULATED = "tests.lab.scenarios.crash_world:TransactionalSubscriber"
+REAL = "tests.live.result_store:ResultStore"
 
 
 def before(function: str, when: When = always) -> Location:
@@ -142,7 +142,7 @@ def after(function: str, when: When = always) -> Location:
 
 def sent(wanted: Callable[[Value], bool]) -> tuple[Location, Location]:
     """Return the moments after the message was sent: simulated and real."""
-    return after(LETS_GO, lets_go(wanted)), Location(SENDS, True, sends(wanted), left=True)
+    return after(RELEASES, releases(wanted)), Location(SENDS, True, sends(wanted), left=True)
 
 
 NOT_PUT = "the message is not in the topic, and no caller got an acknowledgement"
@@ -151,7 +151,7 @@ ASKS = "the next process asks for the last stored sequence and puts only the res
 ASKED_AGAIN = "the client gets no answer and repeats the put; the topic appends it once"
 ALREADY = "the message is in the topic; the client repeats the put and learns that it is stored"
 NO_HARM = "the older snapshot and the log after it restore the same state"
-FROM_BOOKS = "the next process resumes from its database, so the effect happens once"
+FROM_DATABASE = "the next process resumes from its database, so the effect happens once"
 
 POINTS = [
     # -- publisher --
@@ -164,13 +164,13 @@ POINTS = [
     Point("publisher", "ack received, not recorded", ASKS,
           after(CLIENT + ".receive", hears(is_receipt))),
     Point("publisher", "application notified, not recorded", ASKS,
-          after(LETS_GO, tells_stored), after("oncecast.client.putting:Putting.stored")),
+          after(RELEASES, reports_stored), after("oncecast.client.putting:Putting.stored")),
     Point("publisher", "restart with the old epoch",
           "puts of the old process are rejected as Fenced, no matter when they arrive",
-          before(LETS_GO, lets_go(is_put)), deed="come late"),
+          before(RELEASES, releases(is_put)), action="deliver late"),
     Point("publisher", "two processes at once",
           "the newer process continues and the older one gets Fenced; no message is stored twice",
-          after(LETS_GO, lets_go(is_put)), after(SENDS, sends(is_put)), deed="meet a twin"),
+          after(RELEASES, releases(is_put)), after(SENDS, sends(is_put)), action="start a twin"),
     # -- node --
     Point("node", "received", ASKED_AGAIN,
           before("oncecast.broker.gateway:Gateway.receive", hears(is_put))),
@@ -203,28 +203,28 @@ POINTS = [
     Point("subscriber", "data received",
           "the message is delivered again, marked redelivered if the application may have it",
           after(CLIENT + ".receive", hears(lambda message: isinstance(message, Delivery)))),
-    Point("subscriber", "handler runs", FROM_BOOKS,
-          before(BOOKS + ".handle"), before(SQLITE + ".handle")),
-    Point("subscriber", "effect done, not committed", "the database rolls back; " + FROM_BOOKS,
-          before(BOOKS + ".commit"), before(SQLITE + ".commit")),
+    Point("subscriber", "handler runs", FROM_DATABASE,
+          before(SIMULATED + ".handle"), before(REAL + ".handle")),
+    Point("subscriber", "effect done, not committed", "the database rolls back; " + FROM_DATABASE,
+          before(SIMULATED + ".commit"), before(REAL + ".commit")),
     Point("subscriber", "committed, not acked", "the effect is in the database and is not repeated",
-          after(BOOKS + ".commit"), after(SQLITE + ".commit")),
+          after(SIMULATED + ".commit"), after(REAL + ".commit")),
     Point("subscriber", "ack lost", "the node keeps the message longer; the next ack covers it",
-          before(LETS_GO, lets_go(is_ack)), before(SENDS, sends(is_ack))),
+          before(RELEASES, releases(is_ack)), before(SENDS, sends(is_ack))),
     Point("subscriber", "fenced in the handler",
           "its ack is Fenced, and its commit detects the newer process",
-          before(BOOKS + ".handle"), before(SQLITE + ".handle"), deed="meet a twin"),
+          before(SIMULATED + ".handle"), before(REAL + ".handle"), action="start a twin"),
 ]  # fmt: skip
 
 BY_NAME = {str(point): point for point in POINTS}
 
 
-# -- planting them --
+# -- hooks at the points --
 
 
 @contextmanager
-def planted(location: Location, strike: Strike) -> Iterator[None]:
-    """Call `strike` at that location while the context lasts."""
+def planted(location: Location, on_reached: OnReached) -> Iterator[None]:
+    """Call `on_reached` at that location while the context lasts."""
     module, _, path = location.function.partition(":")
     owner: Any = import_module(module)
     *outer, name = path.split(".")
@@ -235,10 +235,10 @@ def planted(location: Location, strike: Strike) -> Iterator[None]:
     def wrapped(*arguments: Any, **options: Any) -> Any:
         matches = location.when(*arguments, **options)
         if matches and not location.after:
-            strike(arguments)
+            on_reached(arguments)
         result = original(*arguments, **options)
         if matches and location.after:
-            strike(arguments)
+            on_reached(arguments)
         return result
 
     with patch.object(owner, name, wrapped):
@@ -246,8 +246,10 @@ def planted(location: Location, strike: Strike) -> Iterator[None]:
 
 
 @contextmanager
-def all_planted(points: Iterable[Point], strike: Callable[[Point, Any], None]) -> Iterator[None]:
+def all_planted(
+    points: Iterable[Point], on_reached: Callable[[Point, Any], None]
+) -> Iterator[None]:
     with ExitStack() as stack:
         for point in dict.fromkeys(points):
-            stack.enter_context(planted(point.location, partial(strike, point)))
+            stack.enter_context(planted(point.location, partial(on_reached, point)))
         yield

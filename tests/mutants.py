@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-Story = Callable[[int], object]  # runs a seed and raises an error if it detects the mutant
+Detector = Callable[[int], object]  # runs a seed and raises an error if it detects the mutant
 
 ANNOTATIONS = annotations.compiler_flag  # the same as in the file that a mutant comes from
 # Raised by a mutant that no longer fits the program: it breaks more than one rule.
@@ -27,7 +27,7 @@ UNFIT = (AttributeError, ImportError, NameError, TypeError)
 class Mutant(NamedTuple):
     rule: str  # the removed rule
     plant: Plant
-    story: Story
+    detector: Detector
     seeds: int  # seeds are tried starting at 0
     known: tuple[int, ...] = ()  # seeds that detect it, tried first
 
@@ -35,7 +35,7 @@ class Mutant(NamedTuple):
         return self.rule
 
 
-class Notice(NamedTuple):
+class Detection(NamedTuple):
     """The first seed that detected a mutant, the number of runs it took, and the error."""
 
     seed: int
@@ -43,41 +43,51 @@ class Notice(NamedTuple):
     error: BaseException
 
 
-def notice(mutant: Mutant) -> Notice | None:
+def detect(mutant: Mutant) -> Detection | None:
     """Run the seeds until one detects the mutant; return None if none does."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         for runs, seed in enumerate((*mutant.known, *range(mutant.seeds)), 1):
             try:
-                mutant.story(seed)
+                mutant.detector(seed)
             except UNFIT:
                 raise
             except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # any failure counts
-                return Notice(seed, runs, error)
+                return Detection(seed, runs, error)
     return None
 
 
-def must_be_noticed(mutant: Mutant) -> None:
-    assert notice(mutant) is not None, f"{mutant.rule}: unnoticed in {mutant.seeds} runs"
+def assert_detected(mutant: Mutant) -> None:
+    assert detect(mutant) is not None, f"{mutant.rule}: not detected in {mutant.seeds} runs"
 
 
-def exact(test: Callable[..., None]) -> Story:
-    """Return a story that runs one test, with a directory if the test needs it."""
+def exact(test: Callable[..., None]) -> Detector:
+    """Return a detector that runs one test. The test gets a directory if it needs one."""
 
-    def story(seed: int) -> None:
+    def detector(seed: int) -> None:
         if "tmp_path" in inspect.signature(test).parameters:
             with TemporaryDirectory() as path:
                 test(Path(path))
         else:
             test()
 
-    story.__name__ = test.__name__
-    return story
+    detector.__name__ = test.__name__
+    return detector
 
 
 def replaced(owner: Any, name: str, rule: str, replacement: str) -> Plant:
     """Return a mutant that replaces a piece of text in one function."""
     return lambda patch: patch.setattr(owner, name, _changed(owner, name, rule, replacement))
+
+
+def both(*plants: Plant) -> Plant:
+    """Return a mutant without several rules, each of which hides that another one is missing."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for each in plants:
+            each(patch)
+
+    return plant
 
 
 def _changed(owner: Any, name: str, rule: str, replacement: str) -> Any:

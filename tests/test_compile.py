@@ -42,7 +42,8 @@ def test_compiled_module_defines_no_type_that_the_compiler_breaks(file: str) -> 
 
 @pytest.mark.parametrize("file", FILES)
 def test_compiled_class_declares_unions_as_class_variables(file: str) -> None:
-    """The compiler drops `Message = Ping | Pong` in a class, because it takes it for an alias."""
+    """The compiler drops `Message = Ping | Pong` in a class, because it mistakes the line for an
+    alias."""
     tree = ast.parse((compiler.ROOT / file).read_text())
     bodies = [each.body for each in ast.walk(tree) if isinstance(each, ast.ClassDef)]
     dropped = [
@@ -108,6 +109,20 @@ def test_copy_follows_the_sources_and_the_list(
     compiler.copy_sources(copy)
     assert (kernel / "stack.py").read_text() == "A = 2\n"
     assert {each.name for each in kernel.iterdir()} == {"stack.py", f"stack{suffix}"}
+
+
+def test_files_compiled_at_another_level_are_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A wheel must not contain the hardly optimized files of `make fast-test`."""
+    package = project(monkeypatch, tmp_path)
+    compiled = package / "stack.cpython-311-x86_64-linux-gnu.so"
+    compiler.drop_other_levels(tmp_path, 1)
+    compiled.touch()
+    compiler.drop_other_levels(tmp_path, 1)
+    assert compiled.exists()
+    compiler.drop_other_levels(tmp_path, 3)
+    assert not compiled.exists()
 
 
 def test_build_is_named_after_the_file_that_python_loads(

@@ -29,7 +29,7 @@ LAYERS, PURE = PROJECT["tool"]["importlinter"]["contracts"]
 
 LOCKS = ("requirements.lock", "requirements-docs.lock", "requirements-bench.lock")
 LOCKED = re.compile(
-    r"[a-z0-9-]+==[0-9][0-9a-z.]*"  # a name and a version
+    r"[a-z0-9-]+==[0-9][0-9a-z.]*"  # a package name and its version
     r"( \\\n    --hash=sha256:[0-9a-f]{64})+\n"  # the hashes of all its files
 )
 

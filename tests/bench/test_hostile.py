@@ -1,4 +1,4 @@
-"""Run the attacks on running nodes at a small scale."""
+"""Run small versions of the attacks on running nodes."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_round_result_is_the_median_of_its_slices() -> None:
     peers, trace = fakes("a", "b")
     figures = figures_of(measure(slices=3), peers, messages=30_000, rounds=1)
     assert trace[6:] == ["a 5000", "b 5000"] * 3
-    assert figures.rounds == {"a": [5.0], "b": [5.0]}  # of 4, 5 and 6
+    assert figures.rounds == {"a": [5.0], "b": [5.0]}  # the median of 4, 5 and 6
 
 
 async def timed(peer: Peer, values: list[bytes]) -> list[float]:

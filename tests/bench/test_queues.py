@@ -30,7 +30,7 @@ LINES: list[AnyLine] = [
     Killed("a"),
     Settled("p/1", "a"),
     Settled("p/2", "b"),
-    Settled("p/3", "a"),  # lost with the process
+    Settled("p/3", "a"),  # this element is lost with the process
 ]
 
 

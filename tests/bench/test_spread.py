@@ -14,7 +14,7 @@ def test_executors_can_read_from_the_leader_alone_or_from_all_replicas() -> None
     assert sum(anywhere.pages.values()) == 36
     assert min(anywhere.pages.values()) > 0
     assert (leader.estimate, anywhere.estimate) == (100.0, 200.0)
-    assert anywhere.rate > leader.rate  # in virtual time, so the same in every run
+    assert anywhere.rate > leader.rate  # virtual time gives the same figures in every run
     head, *rows = lines([("leader", leader), ("any replica", anywhere)])
     assert head.split()[-1] == "estimate"
     assert len(rows) == 2

@@ -43,8 +43,8 @@ def test_synced_bytes_survive_a_killed_process(tmp_path: Path) -> None:
     assert b"\0" in found[6:]
 
 
-class Books:
-    """A topic with two writers and one reader, and the records of both."""
+class Records:
+    """A topic with two writers and one reader, and what each of them recorded."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -60,48 +60,48 @@ class Books:
         ]
 
     def audit(self) -> Findings:
-        for kind, book in (("puts", self.puts), ("gets", self.gets)):
-            text = "".join(json.dumps(line) + "\n" for line in book)
+        for kind, lines in (("puts", self.puts), ("gets", self.gets)):
+            text = "".join(json.dumps(line) + "\n" for line in lines)
             (self.directory / f"c-1.{kind}.jsonl").write_text(text + '{"cut off by a k')
         return audit(self.directory, {"t": self.log})
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Books:
-    return Books(tmp_path)
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path)
 
 
-def test_correct_records_pass_the_audit(books: Books) -> None:
-    findings = books.audit()
+def test_correct_records_pass_the_audit(records: Records) -> None:
+    findings = records.audit()
     assert (findings.lost, findings.doubled, findings.out_of_order) == (0, 0, 0)
     assert (findings.messages, findings.acknowledged, findings.delivered) == (6, 6, 6)
 
 
-def test_audit_finds_a_lost_acknowledged_message(books: Books) -> None:
-    books.log.pop()
-    assert books.audit().lost > 0
+def test_audit_finds_a_lost_acknowledged_message(records: Records) -> None:
+    records.log.pop()
+    assert records.audit().lost > 0
 
 
-def test_audit_finds_a_message_stored_twice(books: Books) -> None:
-    books.log.append(books.log[0])
-    assert books.audit().doubled == 1
+def test_audit_finds_a_message_stored_twice(records: Records) -> None:
+    records.log.append(records.log[0])
+    assert records.audit().doubled == 1
 
 
-def test_audit_finds_reordered_messages_from_one_writer(books: Books) -> None:
-    books.log[0], books.log[2] = books.log[2], books.log[0]
-    assert books.audit().out_of_order > 0
+def test_audit_finds_reordered_messages_from_one_writer(records: Records) -> None:
+    records.log[0], records.log[2] = records.log[2], records.log[0]
+    assert records.audit().out_of_order > 0
 
 
-def test_audit_finds_a_gap_between_two_deliveries(books: Books) -> None:
-    books.gets[1]["first"] = 3
-    assert books.audit().lost > 0
+def test_audit_finds_a_gap_between_two_deliveries(records: Records) -> None:
+    records.gets[1]["first"] = 3
+    assert records.audit().lost > 0
 
 
-def test_audit_finds_a_repeated_delivery(books: Books) -> None:
-    books.gets.append(books.gets[1])
-    assert books.audit().doubled > 0
+def test_audit_finds_a_repeated_delivery(records: Records) -> None:
+    records.gets.append(records.gets[1])
+    assert records.audit().doubled > 0
 
 
-def test_audit_finds_a_delivery_of_another_value(books: Books) -> None:
-    books.gets[0]["digests"][1] = 0
-    assert books.audit().lost > 0
+def test_audit_finds_a_delivery_with_another_value(records: Records) -> None:
+    records.gets[0]["digests"][1] = 0
+    assert records.audit().lost > 0

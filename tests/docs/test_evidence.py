@@ -45,7 +45,7 @@ def test_table_lists_every_crash_point_with_its_outcome_and_live_test() -> None:
 
 
 def test_points_where_no_process_dies_have_their_own_test() -> None:
-    assert set(OWN_TESTS) == {str(point) for point in POINTS if point.deed != "die"}
+    assert set(OWN_TESTS) == {str(point) for point in POINTS if point.action != "crash"}
 
 
 def seeds(module: ModuleType, parameter: str = "seed") -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pytest
 from tools.check_docs import ROOT, blocks
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-for name in ("spark.md", "tables.md"):  # tests/spark has a node and a session for them
+for name in ("spark.md", "tables.md"):  # tests/spark provides a node and a session for these pages
     PAGES.remove(ROOT / "docs" / name)
 
 

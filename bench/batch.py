@@ -1,4 +1,4 @@
-"""Measure the cost of a record batch per message: packing, checking, unpacking, Arrow.
+"""Measure the cost per message of packing, checking and unpacking a record batch, and of Arrow.
 
 Each round runs every operation in turn. Numbers are medians over the rounds, with min and max.
 "By rows" is the cost without columns: a reader unpacks messages and builds an array of values.
@@ -23,7 +23,7 @@ from oncecast.wire import batch
 from oncecast.wire.batch_arrow import from_arrow, to_arrow
 
 PLACE: dict[str, Any] = {"topic": "bench", "offset": 10**6, "producer": "p", "sequence": 10**6}
-AT_LEAST = 0.002  # seconds per sample, so that the cost of reading the clock is negligible
+AT_LEAST = 0.002  # minimum seconds per sample, which make the cost of reading the clock negligible
 
 Operation = Callable[[], object]
 

@@ -1,4 +1,4 @@
-"""Run a ring under churn: processes join, leave and are killed while automated clients work.
+"""Run a ring under churn: processes join, leave and are killed while clients put and get.
 
 Nine processes own thirty topics. Automated clients connect to different processes; they put, get
 and subscribe, and write traces. Meanwhile, some processes are killed with kill -9 and restarted,
@@ -27,14 +27,14 @@ from oncecast.errors import OncecastError
 from oncecast.wire.frames import RingView
 
 CLIENTS = 3
-TOPICS = 10  # topics per client
+TOPICS = 10  # number of topics per client
 PATIENCE = 240.0
 SUSPICION = 2.0
 FAULTS = ("lost", "duplicated", "out_of_order")
 
 
 class Process:
-    """A process of the ring, which can be killed and started again."""
+    """A ring process, which can be killed and restarted."""
 
     def __init__(self, directory: Path, number: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as reserved:
@@ -81,7 +81,7 @@ class Ring:
         return None
 
     def settled(self) -> bool:
-        """Return whether each group of the processes owns an arc and has three replicas."""
+        """Return whether each process's group owns an arc and has three replicas and a leader."""
         view = self.view()
         if view is None or len(view.processes) < len(self.processes):
             return False
@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--directory", help="directory in which to keep all files (default: delete them)"
+        "--directory", help="directory where all files are kept (default: delete them)"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

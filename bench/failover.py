@@ -32,19 +32,19 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
-TIMERS = {  # heartbeat, suspicion, and the maximum time between acks
+TIMERS = {  # seconds: heartbeat, suspicion, and the maximum time between acks
     "default": (1.0, 2.0, 3.0),
     "fast": (0.1, 0.4, 1.0),
 }
-STOPPED = 5.0  # seconds
-ALLOWED_IN_ORDER = 0.3  # seconds without an ack when the leader stops cleanly
+STOPPED = 5.0  # seconds of a SIGSTOP
+ALLOWED_IN_ORDER = 0.3  # maximum seconds without an ack when the leader stops cleanly
 PATIENCE = 60.0
 TOPICS = 12
 KILL = signal.SIGKILL
 
 
 class Node:
-    """A node, which can be killed and started again."""
+    """A node, which can be killed and restarted."""
 
     def __init__(self, address: str, directory: Path, flags: list[str]) -> None:
         self.address, self.directory, self.flags = address, directory, flags
@@ -73,7 +73,7 @@ class Node:
 
 
 class Group:
-    first: tuple[str, ...] = ()  # more flags of the first node
+    first: tuple[str, ...] = ()  # additional flags for the first node
 
     def __init__(self, directory: Path, heartbeat: float, suspicion: float) -> None:
         with ExitStack() as reserved:
@@ -110,7 +110,7 @@ class Group:
         return self._led(self.addresses)
 
     def _led(self, replicas: list[str]) -> str | None:
-        """Return the leader if all these views agree on it."""
+        """Return the leader if all views agree on it and none is over 200 slots behind."""
         views = [self.look(each) for each in replicas]
         leaders = {view.leader if view is not None and view.quorum else "" for view in views}
         applied = [view.applied for view in views if view is not None]
@@ -146,7 +146,7 @@ class Ring(Group):
         return min(self.addresses, key=lambda each: leads[each])
 
     def _leads(self) -> Counter[str]:
-        """Return how many groups each node leads, counting groups whose arc all nodes agree on."""
+        """Return how many groups each node leads. Skip groups without an arc or leader."""
         leads: Counter[str] = Counter()
         with (
             suppress(OncecastError),
@@ -184,7 +184,7 @@ def load(group: Group, trace: Path, messages: int, rate: int) -> Iterator[Any]:
 
 
 def trouble(group: Group, kills: int, under_load: Callable[[], bool]) -> dict[str, float]:
-    """Return the times of all faults, each with its name and node."""
+    """Inject all faults one after another, and return the time of each by its name."""
     done: dict[str, float] = {}
 
     def note(what: str) -> None:
@@ -223,7 +223,7 @@ def gaps(trace: Path, done: dict[str, float]) -> dict[str, float]:
                 row = json.loads(line)
                 acks.setdefault(row["topic"], []).append(row["time"])
     events = sorted((at, what) for what, at in {"begin": 0.0, **done}.items())
-    longest: dict[str, float] = {}  # attributed to the last fault before it
+    longest: dict[str, float] = {}  # each gap belongs to the last fault before it
     for of_topic in acks.values():
         for before, after in pairwise(sorted(of_topic)):
             what = events[bisect_right(events, (before + 0.05, "~")) - 1][1]
@@ -236,7 +236,7 @@ def measure(
 ) -> dict[str, Any]:
     heartbeat, suspicion, allowed = TIMERS[name]
     say(f"{name} timers: a heartbeat each {heartbeat:g} s, suspicion after {suspicion:g} s")
-    # The load must last longer than the faults.
+    # The load must run longer than the faults.
     seconds = 3 * kills * (suspicion + 4.5) + STOPPED + 15.0
     group = kind(directory, heartbeat, suspicion)
     try:
@@ -286,11 +286,14 @@ def main() -> int:
     parser.add_argument("--ring", action="store_true", help="run three groups instead of one")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument(
-        "--kills", type=int, default=10, help="kills of the leader, and of a backup"
+        "--kills",
+        type=int,
+        default=10,
+        help="number of times to kill the leader, and then a backup",
     )
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
     parser.add_argument(
-        "--directory", help="directory in which to keep the nodes' files (default: delete them)"
+        "--directory", help="directory where the nodes' files are kept (default: delete them)"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -75,7 +75,7 @@ class Side(asyncio.Protocol):
 async def trips(port: int, count: int) -> list[float]:
     loop = asyncio.get_running_loop()
     _, putter = await loop.create_connection(Side, "127.0.0.1", port)
-    await asyncio.sleep(0.1)  # the first connection
+    await asyncio.sleep(0.1)  # let the server accept the first connection
     _, waiter = await loop.create_connection(Side, "127.0.0.1", port)
     times = []
     for _ in range(count):

@@ -29,7 +29,7 @@ from oncecast.storage.log import Log
 from oncecast.storage.segment import Segment
 
 MIB = 1024 * 1024
-RECORD = 100  # bytes of a small record
+RECORD = 100  # size of a small record in bytes
 
 # (name, records per group, bytes per record, groups per round)
 GROUPS = [
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def take_turns(rounds: int, ours: Callable[[], float], bare: Callable[[], float]) -> dict[str, Any]:
-    """Return the seconds of both, and the ratio of each pair; the first pair is a warm-up."""
+    """Return the median seconds of both, and the ratio of each pair but the first (a warm-up)."""
     times = [(ours(), bare()) for _ in range(rounds + 1)][1:]
     return {
         "ours": median(each for each, _ in times),
@@ -192,7 +192,7 @@ def open_log(disk: OsDisk, scan_from: int) -> float:
 
 
 def behind(disk: OsDisk, scan_from: int) -> list[tuple[str, int, int]]:
-    """Return the files and byte ranges of the log from record `scan_from` on."""
+    """Return the files and byte ranges of the log, starting at record `scan_from`."""
     parts = []
     names = [name for name in disk.names() if name.endswith(".log")]
     for name in reversed(names):

@@ -1,4 +1,4 @@
-"""Measure the state machine: microseconds per command, bytes per entry, time of a snapshot.
+"""Measure the state machine: microseconds per command, bytes per entry, and time per snapshot.
 
 python bench/machine.py [--json] [--batches N]
 """
@@ -22,7 +22,7 @@ ROUNDS = 5
 
 
 def ready(*, subscriptions: int = 1) -> tuple[Machine, int, int]:
-    """Return a machine with a topic, and the epochs of its producer and its readers."""
+    """Return a machine with a topic, and the epochs of its producer and its last reader."""
     machine = Machine()
     opened = machine.apply(0, OpenProducer("t", "p", "inc-1", 0))
     assert isinstance(opened, Opened)
@@ -142,7 +142,9 @@ def measure(batches: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--batches", type=int, default=2_000_000, help="batches in the index")
+    parser.add_argument(
+        "--batches", type=int, default=2_000_000, help="number of batches in the index"
+    )
     options = parser.parse_args()
     print("measuring the state machine ...", file=sys.stderr)
     figures = measure(options.batches)

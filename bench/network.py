@@ -42,8 +42,8 @@ from oncecast.storage.journal import Journal
 
 SMALL, LARGE = 100, 1_000_000
 MESSAGES = {SMALL: 200_000, LARGE: 1_000}
-TURN_BYTES = 200_000  # sent before the loop gets a turn
-UNSENT_BYTES = 16_000_000  # then the sender waits
+TURN_BYTES = 200_000  # number of bytes to send before the event loop runs again
+UNSENT_BYTES = 16_000_000  # the sender waits at this number of unsent bytes
 TRIPS = 5_000
 STEPS = 50_000
 OPTIONS = Options(queue_bytes_max=1 << 30, waiting_bytes_max=1 << 30)
@@ -180,7 +180,7 @@ async def serve(kind: str, me: NodeId) -> None:
 
 
 class Peer:
-    """The second process."""
+    """The process at the other end of the measured link."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.id = kind, free_address()

@@ -39,9 +39,9 @@ SMALL, LARGE = b"x" * 100, b"x" * 1024
 PUTS = 1_000
 TASKS, EACH = 256, 100
 BULK = 200_000
-A_TURN = 1_000  # puts without waiting, before the loop gets a turn
+A_TURN = 1_000  # number of puts before the event loop runs again
 READERS = 10
-BATCH = 1_000  # messages per get_many
+BATCH = 1_000  # number of messages per get_many
 
 Figures = dict[str, float]
 
@@ -60,7 +60,7 @@ class Node:
             [sys.executable, "-m", "oncecast", *command], stderr=subprocess.PIPE
         )
         assert self._process.stderr is not None
-        self._process.stderr.readline()  # recovery is done; it listens next
+        self._process.stderr.readline()  # the node has recovered, and listens next
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,13 +75,13 @@ class Node:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads in nanoseconds."""
+    """Return the CPU time of all threads of a process."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 
 
 async def counted(node: Node, count: int, work: Awaitable[object]) -> Figures:
-    """Return the rate of `work` and the CPU time of each of its `count` operations."""
+    """Run `work`. Return its rate, and the CPU time per operation of the node and the client."""
     node_cpu, client_cpu, start = node.cpu, cpu_seconds(os.getpid()), perf_counter()
     await work
     seconds = perf_counter() - start
@@ -114,7 +114,7 @@ async def put_to_get(node: Node, client: Client) -> Figures:
     async def there(subscription: Subscription) -> None:
         for _ in range(PUTS):
             getting = asyncio.create_task(subscription.get())
-            await asyncio.sleep(0)  # let the subscriber start to wait
+            await asyncio.sleep(0)  # let the subscriber start waiting
             start = perf_counter()
             putting = asyncio.create_task(client.put("t", SMALL))
             await getting
@@ -221,7 +221,7 @@ MEASURES: dict[str, Callable[[Node, Client], Awaitable[Figures]]] = {
 
 async def measure(name: str, node: Node) -> Figures:
     async with Client(node.address, connect_timeout=10) as client:
-        await client.put("t", SMALL)  # opens the producer, so that its cost is not measured
+        await client.put("t", SMALL)  # opens the producer, whose cost must not be measured
         return await MEASURES[name](node, client)
 
 
@@ -313,7 +313,7 @@ def main() -> None:
     if arguments.measure:
         print(json.dumps(measure_here(arguments.measure, root)))
         return
-    from bench.peers.comparing import conditions  # not from the other checkout
+    from bench.peers.comparing import conditions  # must not come from the other checkout
 
     checkouts = [HERE] + ([arguments.beside.resolve()] if arguments.beside else [])
     names = arguments.only or [*MEASURES, "sync"]

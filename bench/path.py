@@ -42,7 +42,7 @@ class Mark(NamedTuple):
 
     process: str
     label: str
-    function: str = ""  # module:Class.method; empty for the first and the last mark
+    function: str = ""  # "module:Class.method"; empty for the first and last mark
     end: bool = False
 
 
@@ -75,7 +75,7 @@ MARKS = (
     Mark(SUBSCRIBER, "get returns"),
 )
 
-Times = dict[str, list[float]]  # times, keyed by the label of the mark
+Times = dict[str, list[float]]  # mark label -> times
 
 
 def install(process: str) -> Times:
@@ -170,7 +170,7 @@ def measured(count: int, directory: Path) -> dict[str, Times]:
 
 
 def paths(times: dict[str, Times]) -> list[list[float]]:
-    """Return the seconds of each hop for each message; skip messages that lack a mark."""
+    """Return the seconds of each hop for each message. Skip messages that lack a mark."""
     starts, ends = times[PUBLISHER][MARKS[0].label], times[SUBSCRIBER][MARKS[-1].label]
     found = []
     for start, end in list(zip(starts, ends, strict=True))[apart.WARM_UP :]:
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1000, help="messages (default: 1000)")
     parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG file for a picture")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG file for the figure")
     arguments = parser.parse_args()
     mind_signals()
     with tempfile.TemporaryDirectory(prefix="oncecast-bench-", dir=arguments.directory) as root:

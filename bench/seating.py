@@ -31,11 +31,12 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
-TICKS = 250  # calls of `put_many` per second and client
-BEHIND_MAX = 1.0  # maximum delay of the acks in seconds; beyond it, the client waits for them
-WARM_UP, BEFORE = 5.0, 10.0  # seconds
+TICKS = 250  # number of `put_many` calls per second and client
+BEHIND_MAX = 1.0  # maximum delay of acks in seconds; the client waits if they are later
+# Seconds of load before the measurement, and of the measurement before the change.
+WARM_UP, BEFORE = 5.0, 10.0
 MANY = 10_000
-VALUES = [os.urandom(100) for _ in range(MANY)]  # incompressible
+VALUES = [os.urandom(100) for _ in range(MANY)]  # random values cannot be compressed
 ALLOWED_SECONDS, ALLOWED_LOSS = 10.0, 0.3
 
 
@@ -105,7 +106,7 @@ def fill(server: str, messages: int) -> None:
 
 
 def newcomer(group: Group, how: str, directory: Path) -> Node:
-    """Remove a member, and return the node that replaces it."""
+    """Remove a member or delete its data, and return the node that replaces it."""
     victim = group.nodes[group.backup()]
     if how == "removed":
         with blocking.connect(group.server) as client:
@@ -125,7 +126,7 @@ def take_seat(group: Group, node: Node, how: str) -> None:
     before = incarnation_of(",".join(others), node.address)
     node.start(others)
     say(f"  {node.address} joins")
-    if how == "removed":  # the group has one member less
+    if how == "removed":  # the group has one fewer member
         with blocking.connect(",".join(others), timeout=PATIENCE) as client:
             until("an offer", lambda: "yes" if node.address in client.group().offers else None)
             client.add_replica(node.address)

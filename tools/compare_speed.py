@@ -24,7 +24,7 @@ from tools.compare_traces import checkout
 
 ROW = "{:<20} {:>12} {:>12} {:>7} {:>7} {:>7}"
 OURS = "oncecast"
-Rates = dict[str, float]  # rates by measure; higher is better
+Rates = dict[str, float]  # measure -> rate; higher is better
 
 
 def python(tree: Path, *words: str) -> str:

@@ -57,7 +57,7 @@ def oncecast(tree: Path, *words: str) -> str:
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 1):  # 1: a check failed, which is a valid result
+    if done.returncode not in (0, 1):  # status 1 means that a check failed, which is a valid result
         raise SystemExit(f"oncecast {' '.join(words)} exited with {done.returncode} in {tree}")
     return done.stdout
 
@@ -97,7 +97,7 @@ def commits(old: str, new: str | None) -> Iterator[tuple[Path, Path]]:
 
 @contextmanager
 def builds() -> Iterator[tuple[Path, Path]]:
-    """Yield this tree and its compiled copy. Leave if this tree is not pure."""
+    """Yield this tree and its compiled copy. Exit if this tree is compiled."""
     if compiler.compiled_files(ROOT):
         raise SystemExit("the working tree is compiled; run `make pure`")
     compiler.copy_sources(compiler.COPY)

@@ -51,6 +51,15 @@ def remove(tree: Path) -> None:
         file.unlink()
 
 
+def drop_other_levels(tree: Path, level: int) -> None:
+    """Remove files compiled at another optimization level, because a build would keep them."""
+    used = tree / "build" / "level"
+    if not used.exists() or used.read_text() != str(level):
+        remove(tree)
+    used.parent.mkdir(exist_ok=True)
+    used.write_text(str(level))
+
+
 def copy_sources(tree: Path) -> None:
     """Copy the package to `tree`, and keep the compiled files there."""
     package = ROOT / "oncecast"
@@ -75,13 +84,14 @@ def _source(file: Path) -> Path:
 
 
 def build(tree: Path, *, level: int = 3, jobs: int = 2) -> None:
-    """Compile the modules of `tree` in place. Leave with a message if that is impossible."""
-    # Importing these takes a second, and they exist only in the environment of a developer.
+    """Compile the modules of `tree` in place. Exit with a message if that is impossible."""
+    # Importing these takes a second, and only development environments have them.
     from mypyc.build import mypycify
     from setuptools import Distribution  # type: ignore[import-untyped,unused-ignore]
 
     groups = modules()
     files = [each for group in groups.values() for each in group]
+    drop_other_levels(tree, level)
     os.chdir(tree)  # mypyc names modules relative to the current directory
     extensions = mypycify(
         ["--config-file", "pyproject.toml", "--cache-dir", "build/mypy", *files],

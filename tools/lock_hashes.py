@@ -1,4 +1,4 @@
-"""Write the hashes of all files of each pinned release into lock files.
+"""Write the hashes of each pinned release's files into lock files.
 
     python -m tools.lock_hashes requirements.lock ...
 
@@ -36,7 +36,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 class Links(HTMLParser):
-    """Collects the links of a page of a package index."""
+    """Collects the links on a package index page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def version_of(filename: str) -> Version | None:
 
 
 def hashes(page: str, version: str) -> list[str]:
-    """Return the hashes of all files of one release, from the index page of its package."""
+    """Return the hashes of all files in a release, from the package's index page."""
     links = Links()
     links.feed(page)
     found = set()

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # the tests are not an installed package
+sys.path.insert(0, str(ROOT))  # the tests are not installed as a package
 
-from tests.mutants import Mutant, notice  # noqa: E402
+from tests.mutants import Mutant, detect  # noqa: E402
 
-ROW = "{:<12} {:<43} {:<40} {:>4}  {}"
+ROW = "{:<12} {:<56} {:<40} {:>4}  {}"
 
 
 class Row(NamedTuple):
     suite: str
     rule: str
-    story: str
-    runs: int  # number of runs until detection, or 0
+    detector: str
+    runs: int  # number of runs until detection, or 0 if undetected
     how: str
 
     def __str__(self) -> str:
-        return ROW.format(self.suite, self.rule, self.story[:40], self.runs or "none", self.how)
+        return ROW.format(self.suite, self.rule, self.detector[:40], self.runs or "none", self.how)
 
 
 def suites(words: list[str]) -> list[str]:
@@ -47,15 +47,15 @@ def mutants(module: str) -> list[Mutant]:
 def try_one(module: str, at: int) -> Row:
     mutant = mutants(module)[at]
     suite = module.rsplit(".", 1)[-1].removeprefix("test_").removesuffix("_mutants")
-    story = getattr(mutant.story, "__name__", "").removeprefix("test_").replace("_", " ")
+    detector = getattr(mutant.detector, "__name__", "").removeprefix("test_").replace("_", " ")
     try:
-        found = notice(mutant)
+        found = detect(mutant)
     except Exception as error:  # noqa: BLE001  # an error of the mutant itself
-        return Row(suite, mutant.rule, story, 0, f"does not apply, update it: {error!r}")
+        return Row(suite, mutant.rule, detector, 0, f"does not apply, update it: {error!r}")
     if found is None:
-        return Row(suite, mutant.rule, story, 0, "SURVIVED")
+        return Row(suite, mutant.rule, detector, 0, "SURVIVED")
     how = (str(found.error) or type(found.error).__name__).splitlines()[0]
-    return Row(suite, mutant.rule, story, found.runs, how[:70])
+    return Row(suite, mutant.rule, detector, found.runs, how[:70])
 
 
 def rows(modules: list[str]) -> Iterator[Row]:

@@ -33,7 +33,7 @@ def _from_root(link: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Replace links that leave docs/."""
+    """Adapt the links that point outside docs/."""
     folder = PurePosixPath(page.file.src_uri).parent
     return LINK.sub(lambda link: _within_site(link, folder), markdown)
 

@@ -1,7 +1,7 @@
 """Add the compiled files of build/fast to a wheel, if ONCECAST_COMPILED is set to 1.
 
-`make wheels` sets it for one of its two wheels. That wheel fits only the platform and the Python
-version that have built it, and its name says so.
+`make wheels` sets it for one of its two wheels. That wheel fits only the platform and Python
+version that built it, and its name says so.
 """
 
 from __future__ import annotations

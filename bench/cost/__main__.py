@@ -62,7 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.cost", description=(__doc__ or "").splitlines()[0])
     names = list(parts(1.0, Path()))
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--scale", type=float, default=1.0, help="scale of all sizes")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for all sizes")
     parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     arguments = parser.parse_args()

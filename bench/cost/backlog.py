@@ -16,16 +16,16 @@ from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
 from oncecast.network.network import run
 
-WINDOWS = 20  # parts of a backlog; the last ROUNDS alternate with an empty node
+WINDOWS = 20  # number of parts of a backlog; the last ROUNDS parts alternate with an empty node
 CLIENTS = 50
-COLLECTED = 60.0  # seconds until the disk space must be free
-# Twice the bytes between snapshots, and one preallocated segment.
+COLLECTED = 60.0  # seconds within which the disk space must be freed
+# Twice the number of bytes between snapshots, plus one preallocated segment.
 DISK_MB = 3 * 67.2
 
 
 @asynccontextmanager
 async def slow_subscriber(address: str, topic: str) -> AsyncIterator[None]:
-    """Run a subscriber that reads a hundred messages per second."""
+    """Run a subscriber that reads at most a hundred messages per second."""
     async with oncecast.connect(address) as client:
         reading = await client.subscribe(topic, "slow")
 
@@ -120,12 +120,12 @@ def collection(name: str, full: Node) -> Found:
         after = full.disk_mb()
     yield Figure(f"{name}: read rate", rate, "msg/s")
     yield Figure(f"{name}: disk before it was read", before, "MB")
-    yield most(f"{name}: disk after", after, "MB", DISK_MB)
-    yield Figure(f"{name}: memory after", full.memory_mb(), "MB")
+    yield most(f"{name}: disk after it was read", after, "MB", DISK_MB)
+    yield Figure(f"{name}: memory after the read", full.memory_mb(), "MB")
 
 
 def restart(name: str, each: Node) -> Found:
     each.stop()
     began = perf_counter()
     each.start(each.directory)
-    yield Figure(f"{name}: start after that", perf_counter() - began, "s")
+    yield Figure(f"{name}: start after the read", perf_counter() - began, "s")

@@ -19,9 +19,9 @@ from bench.peers.peer import say
 from oncecast.network.network import run
 
 SUBSCRIBERS = 100
-VALUE = bytes(1000)  # larger than the window of a stalled subscriber
-ROUNDS = 15  # a few seconds each; some take twice as long on a noisy machine
-HOW = {False: "99 active", True: "99 active, one stalled"}
+VALUE = bytes(1000)  # all values together exceed the window of a stalled subscriber
+ROUNDS = 15  # each round takes a few seconds, or twice as long on a noisy machine
+HOW = {False: "99 active", True: "99 active, 1 stalled"}
 
 READER = """
 import asyncio, sys, oncecast
@@ -71,7 +71,7 @@ def stall(messages: int, root: Path) -> Found:
     times: dict[bool, list[float]] = {False: [], True: []}
     cpu: dict[bool, list[float]] = {False: [], True: []}
     with node(root, "stall") as each:
-        for number in range(ROUNDS + 1):  # the first is a warm-up
+        for number in range(ROUNDS + 1):  # the first round is a warm-up
             for stalled in (False, True) if number % 2 else (True, False):
                 used = each.cpu_seconds()
                 took = run(others(each.address, f"t{number}{stalled}", messages, stalled))

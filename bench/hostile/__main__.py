@@ -36,9 +36,9 @@ from oncecast.errors import OncecastError
 
 PARTS = ("barrage", "storm", "toll")
 FRAMES, EXTREME, CONNECTIONS = 2_000_000, 500_000, 5_000
-SAMPLES = 2_000  # samples per phase
-MESSAGES = 500_000  # messages per round
-FEWEST = 20  # minimum samples, if --share is small
+SAMPLES = 2_000  # number of samples per phase
+MESSAGES = 500_000  # number of messages per round
+FEWEST = 20  # minimum number of samples, if --share is small
 
 
 @dataclass
@@ -151,7 +151,7 @@ def main(words: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="oncecast-hostile-") as root:
             run(arguments, Path(root), report)
     except (Failed, OncecastError) as failure:
-        report.faults.append(f"the run ended early: {failure}")
+        report.faults.append(f"the run failed: {failure}")
     except KeyboardInterrupt:
         say("interrupted: all processes are stopped and their files deleted")
         return 130

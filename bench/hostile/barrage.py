@@ -45,10 +45,10 @@ from oncecast.wire.errors import AnyRefusal, Denied
 MUTATED, EXTREME = "mutated", "extreme"
 ENDINGS = ("answered", "refused", "ignored", "closed", "unread", "stalled")
 PROCESSES = 2
-SMALL = 10_000  # frames for which one process is enough
-TOGETHER = 40  # frames in one write
-WRITES = 5  # writes per connection
-UNKNOWN_TOGETHER = 20  # frames after a greeting that the node should refuse
+SMALL = 10_000  # one process is enough for this many frames
+TOGETHER = 40  # number of frames per write
+WRITES = 5  # number of writes per connection
+UNKNOWN_TOGETHER = 20  # number of frames after a greeting that the node should refuse
 
 Endings = Counter[str]
 
@@ -69,7 +69,7 @@ class Block:
 
 
 def attack(block: Block) -> Endings:
-    """Send `count` frames over as many connections as it takes."""
+    """Send `count` frames over as many connections as necessary, and return their outcomes."""
     rng, found = Random(block.seed), Endings()
     make, spoil = makers(block)
     # A peer that dials again replaces its older connection, so each process has its own id.
@@ -90,7 +90,10 @@ def attack(block: Block) -> Endings:
 
 
 def makers(block: Block) -> tuple[Callable[[Random], bytes], Callable[[Random], bytes]]:
-    """Return a generator of message bodies, and a generator of broken frames."""
+    """Return a function that makes a message body, and one that makes a complete frame.
+
+    In a MUTATED block, the frame is broken.
+    """
     peer = block.way.role == PEER
     corpus = Corpus.load(block.corpus).of(peer=peer)
     if block.kind == MUTATED:
@@ -119,7 +122,7 @@ def visit(
     spoil: Callable[[Random], bytes],
     most: int,
 ) -> Endings:
-    """Connect and send frames; return their outcomes."""
+    """Connect, send frames, and return their outcomes."""
     try:
         greeting = intruder.greet()
     except Closed:
@@ -217,7 +220,7 @@ def refusals() -> frozenset[str]:
 
 @dataclass
 class Outcome:
-    """The outcomes of the frames of one kind of attacker, and the problems of the target."""
+    """The outcomes of all frames from one kind of attacker, and the target's problems."""
 
     target: str
     way: str
@@ -236,7 +239,10 @@ def barrage(
     kinds: Sequence[Kind] = KINDS,
     sessions: Corpus | None = None,
 ) -> Iterator[Outcome]:
-    """Attack each kind of target with each kind of attacker. Divide the frames equally."""
+    """Attack each kind of target with each kind of attacker, and yield the outcomes.
+
+    Each pair of a target and an attacker gets the same number of frames.
+    """
     corpus = root / "corpus"
     if sessions is None:
         say("recording ordinary sessions")
@@ -250,7 +256,7 @@ def barrage(
             for name, count in ((MUTATED, frames), (EXTREME, extreme)):
                 for way in target.ways():
                     if not target.running:
-                        return  # the last outcome reports it
+                        return  # the last outcome already reports the closed connection
                     share = -(-count // ways // processes)
                     blocks = [
                         Block(way, name, share, next(seeds), corpus, not kind.secured)
@@ -276,5 +282,5 @@ def run_block(target: Target, blocks: list[Block], pool: ProcessPoolExecutor) ->
 
 
 def each_way(kind: Kind) -> int:
-    """Return the number of kinds of attackers for a target of this kind."""
+    """Return how many kinds of attackers a target of this kind has."""
     return 2 + kind.secured + (kind.secured or kind.secret)

@@ -15,8 +15,8 @@ from bench.hostile.targets import Kind, Target
 from oncecast.kernel.codec import ENCODER
 from oncecast.network.links import Link
 
-EACH_MOST = 60  # messages per type
-BYTES_MOST = 4096  # maximum size of a message
+EACH_MOST = 60  # maximum number of messages per type
+BYTES_MOST = 4096  # maximum size of a message in bytes
 
 
 class Recorder:
@@ -37,7 +37,7 @@ class Recorder:
 
 
 def recorded(file: Path) -> list[bytes]:
-    """Return the messages in a file; a killed process may have cut off the last one."""
+    """Return the messages in a file. A killed process may have cut off the last one."""
     data, found, at = file.read_bytes(), [], 0
     while at + 4 <= len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4])
@@ -68,7 +68,7 @@ Sessions = tuple[list[bytes], list[bytes]]
 
 
 def record(root: Path) -> Corpus:
-    """Run a group with an ordinary client for a moment, and return all their messages."""
+    """Run a group with an ordinary client for a short time, and return all their messages."""
     file, sent = root / "recorded", Recorder(str(root / "client.recorded"))
     target = Target(Kind("recorded group", nodes=3, secret=True), root / "recorded-group")
     send = Link.send
@@ -89,7 +89,7 @@ def record(root: Path) -> Corpus:
 
 
 async def everyday(address: str) -> None:
-    """Use most calls of a client."""
+    """Make most kinds of client calls, so that their frames are recorded."""
     async with oncecast.connect(address, name="recorded") as client:
         for topic in ("recorded", "mallory.recorded"):
             await client.create_topic(topic, oncecast.Policy(keep_all=True))

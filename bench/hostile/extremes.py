@@ -1,4 +1,4 @@
-"""Generate well-typed messages with extreme numbers and unusual texts. No I/O."""
+"""Generate well-typed messages with extreme numbers and unusual texts. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -40,22 +40,25 @@ def messages_of_peers() -> tuple[type[Value], ...]:
 
 
 class Extremes:
-    """Makes encoded messages of these types."""
+    """Creates encoded messages of these types."""
 
     def __init__(self, kinds: Sequence[type[Value]], *, spare: Sequence[type[Value]] = ()) -> None:
         self._spare = frozenset(spare)
         self._types = [inspect.type_info(kind) for kind in kinds if kind not in self._spare]
 
     def make(self, rng: Random) -> bytes:
-        """Return a message; occasionally one field is very large."""
+        """Return a message. Occasionally, one of its fields is very large."""
         while True:
             made = self._value(rng, rng.choice(self._types), 0)
             try:
                 return ENCODER.encode(made)
-            except (OverflowError, msgspec.EncodeError):  # an int of 65 bits, deep nesting
+            except (
+                OverflowError,
+                msgspec.EncodeError,
+            ):  # the value has more than 64 bits, or is nested too deeply
                 continue
 
-    # Long: one case for each kind of type.
+    # This function is long because it has one case for each kind of type.
     def _value(self, rng: Random, type_: inspect.Type, depth: int) -> Any:
         match type_:
             case inspect.IntType():

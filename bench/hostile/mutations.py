@@ -1,4 +1,5 @@
-"""Mutate frames: flip bits, cut and splice messages, and write false lengths. No I/O.
+"""Mutate frames: flip bits, cut and splice messages, and write false lengths. This module does no
+I/O.
 
 A mutated body keeps its frame intact, so that the connection survives and the next frame is read. A
 broken frame has a false length or kind, so that it ends the connection.
@@ -12,7 +13,7 @@ from random import Random
 from oncecast.network.framing import BYE, HEADER, MESSAGE, frame
 
 LENGTHS = (0, 1, 5, 127, 128, 255, 256, 65_535, 65_536, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
-# The first bytes of MessagePack items: integers, texts, bytes, arrays, maps, floats, nil, unused.
+# The first bytes of MessagePack items: integers, strings, bytes, arrays, maps, floats, nil, unused.
 MARKS = bytes((0x00, 0x7F, 0x80, 0x90, 0x9F, 0xA0, 0xC0, 0xC1, 0xC4, 0xC6, 0xCA, 0xCB, 0xCF, 0xD3))
 MARKS += bytes((0xD9, 0xDB, 0xDC, 0xDD, 0xDE, 0xDF, 0xE0, 0xFF))
 
@@ -42,7 +43,7 @@ def mutated(rng: Random, corpus: Sequence[bytes]) -> bytes:
 
 
 def broken(rng: Random, corpus: Sequence[bytes]) -> bytes:
-    """Return a frame whose header is wrong, or that ends too early."""
+    """Return a frame with a wrong header, a truncated frame, or random bytes."""
     body = rng.choice(corpus)
     kind = rng.randrange(4)
     if kind == 0:
@@ -56,7 +57,7 @@ def broken(rng: Random, corpus: Sequence[bytes]) -> bytes:
 
 
 def damaged(rng: Random, greeting: bytes) -> bytes:
-    """Return the bytes of a greeting with some of them changed, inserted or cut off."""
+    """Return a greeting with up to three changed bytes, which may also be cut off."""
     data = bytearray(greeting)
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(data))

@@ -44,17 +44,17 @@ from oncecast.network.handshake import GREETINGS, Challenge, Hello, Proof, Welco
 from oncecast.wire import commands as do
 from oncecast.wire.frames import Call, Look, Scan
 
-EACH_PROCESS = 1250  # connections
-SOURCES = 64  # addresses that attackers connect from
+EACH_PROCESS = 1250  # number of connections per attacker process
+SOURCES = 64  # number of addresses from which attackers connect
 ROUNDS = 4
 REDIAL = 2.0  # mean seconds until a closed connection is opened again
-RAMP = 60.0  # seconds at most until the attack has its full size
-STEADY = 1.0  # seconds between checks of the size
+RAMP = 60.0  # maximum seconds until the attack has its full size
+STEADY = 1.0  # seconds between two checks of the attack's size
 FRESH_TOPIC = f"{TOPIC}.fresh"
-FRESH = 5  # new honest clients in each phase
+FRESH = 5  # number of new honest clients per phase
 FRESH_TIMEOUT = 10.0
-TOGETHER = 50  # requests in one write
-TOPICS = 2000  # topics that attackers create
+TOGETHER = 50  # number of requests per write
+TOPICS = 2000  # number of topics that attackers create
 LOW_PRIORITY = 19
 VALUE = bytes(92)
 RATIO_MAX = 3.0
@@ -64,7 +64,7 @@ RATIO_MAX = 3.0
 
 
 class Line:
-    """A raw connection of an attacker."""
+    """A raw connection from an attacker."""
 
     def __init__(
         self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -158,11 +158,11 @@ def create(rng: Random) -> Value:
 
 Act = Callable[[Line, Random], Awaitable[None]]
 ACTS: tuple[Act, ...] = (half_greet, send_slowly, flood, never_read, guess)
-OPEN, DIALLED, CLOSED = range(3)  # the counts of attackers
+OPEN, DIALLED, CLOSED = range(3)  # indexes of an attacker's counters
 
 
 class Gang:
-    """The hostile connections of one process."""
+    """The hostile connections from one attacker process."""
 
     def __init__(self, way: Way, count: int, seed: int, counts: SynchronizedArray[int]) -> None:
         self._way, self._count, self._seed, self._counts = way, count, seed, counts
@@ -228,12 +228,12 @@ def attackers(
 
 @dataclass
 class Phase:
-    """The samples of one kind of phase, in seconds."""
+    """The samples for one kind of phase, in seconds."""
 
     times: list[float] = field(default_factory=list)
     connects: list[float] = field(default_factory=list)
     locked_out: int = 0
-    hostile: int = 0  # open hostile connections, the fewest at the end of a phase
+    hostile: int = 0  # minimum number of open hostile connections at the end of a phase
 
     def quantile(self, percent: int) -> float:
         return quantiles(self.times, n=100, method="inclusive")[percent - 1]
@@ -245,7 +245,7 @@ class Storm:
     connections: int
     quiet: Phase
     attacked: Phase
-    ratios: list[float]  # ratio of the p99 in each round
+    ratios: list[float]  # each round's ratio of the p99
     grown_mb: float
     faults: list[str]
 
@@ -284,7 +284,7 @@ def storm(target: Target, name: str, connections: int, samples: int, rounds: int
 
 @contextmanager
 def gangs(way: Way, connections: int) -> Iterator[tuple[Event, SynchronizedArray[int]]]:
-    """Start attackers that wait for their event; end them by their ids."""
+    """Start attackers that wait for their event. Terminate them at the end."""
     context = get_context("spawn")
     active, over, counts = context.Event(), context.Event(), context.Array("q", 3)
     count = -(-connections // EACH_PROCESS)
@@ -307,7 +307,7 @@ def gangs(way: Way, connections: int) -> Iterator[tuple[Event, SynchronizedArray
             each.join()
 
 
-# Long: one run with its clients, phases and measures.
+# This function is long because it sets up the clients and runs all phases.
 async def alternate(
     target: Target,
     found: Storm,
@@ -320,7 +320,7 @@ async def alternate(
         publisher = await clients.enter_async_context(target.honest())
         subscriber = await clients.enter_async_context(target.honest())
         reading = await subscriber.subscribe(TOPIC, HONEST)
-        await trips(publisher, reading, min(samples, 100))  # does not count
+        await trips(publisher, reading, min(samples, 100))  # a warm-up that does not count
         for _ in range(rounds):
             both = []
             for phase, attacked in ((found.quiet, False), (found.attacked, True)):
@@ -354,7 +354,7 @@ async def settle(
         if (attacked and now >= 0.95 * connections) or (not attacked and now == 0):
             return
         if attacked and before > 0 and abs(now - before) < 0.02 * before:
-            return  # the node accepts no more connections
+            return  # the node does not accept more connections
         before = now
         await asyncio.sleep(STEADY)
     if not attacked:
@@ -369,7 +369,7 @@ async def trips(
     for number in range(count):
         value = number.to_bytes(8) + VALUE
         getting = asyncio.ensure_future(arrival(reading, value))
-        await asyncio.sleep(PAUSE)  # the subscriber waits by now
+        await asyncio.sleep(PAUSE)  # by now, the subscriber is waiting
         began = perf_counter()
         put = asyncio.ensure_future(publisher.put(TOPIC, value))
         times.append(await getting - began)
@@ -379,7 +379,7 @@ async def trips(
 
 async def arrival(reading: oncecast.Subscription, value: bytes) -> float:
     while (message := await reading.get()) is None or message.value != value:
-        pass  # a message from an earlier client
+        pass  # ignore a message from an earlier client
     return perf_counter()
 
 
@@ -395,7 +395,7 @@ async def connect_anew(target: Target, phase: Phase) -> None:
 
 
 def open_files() -> int:
-    """Raise the limit of open files as far as the system allows; children inherit it."""
+    """Raise the limit of open files as far as the system allows. Child processes inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

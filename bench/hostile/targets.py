@@ -23,11 +23,11 @@ from oncecast.network.tls import Tls
 
 HONEST, MALLORY, ROOT = "honest", "mallory", "root"
 PASSWORD = "a password that is not guessed"
-TOPIC = "honest"  # attackers do not use it
+TOPIC = "honest"  # attackers do not use this topic
 GHOST = "127.0.0.1:9"  # the id of a peer that is not a member
 START = 60.0
 PATIENCE = 60.0  # seconds that an honest call may take before the node counts as stuck
-MEMORY_MB_MAX = 200.0  # limit of the growth above the idle node
+MEMORY_MB_MAX = 200.0  # maximum growth compared with the idle node
 
 
 class Kind(NamedTuple):
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
     name: str
     nodes: int = 1
     secret: bool = False
-    secured: bool = False  # with TLS, users and rules
+    secured: bool = False  # whether it uses TLS, users and rules
 
 
 KINDS = (
@@ -141,7 +141,7 @@ class Target:
         return self.directory / "secret"
 
     async def _settle(self) -> None:
-        """Wait until all nodes are members, and add users if there should be any."""
+        """Wait until all nodes are members. Add users if the target has any."""
         async with oncecast.connect(
             self.address, tls=self.tls, timeout=START, connect_timeout=START
         ) as client:
@@ -152,7 +152,7 @@ class Target:
                         break
                 await asyncio.sleep(0.1)
             else:
-                raise Failed(f"{self.kind.name}: {self.kind.nodes} nodes formed no group")
+                raise Failed(f"{self.kind.name}: {self.kind.nodes} nodes have not formed a group")
             if self.kind.secured:
                 await client.access.add_user(ROOT, PASSWORD, admin=True)
         if self.kind.secured:
@@ -167,7 +167,7 @@ class Target:
     async def _accepted(
         self, *, user: str | None = None, password: str | None = None, token: str | None = None
     ) -> None:
-        """Wait until every node accepts this login: followers learn of it a moment later."""
+        """Wait until every node accepts this login. Followers learn of it a moment later."""
         give_up = monotonic() + START
         for address in self.addresses:
             while True:
@@ -210,7 +210,7 @@ class Target:
         return ways
 
     def _proved(self, way: Way) -> Way:
-        """Return an attacker that is a peer with the secret and a certificate of the cluster."""
+        """Return an attacker that is a peer with the cluster's secret and certificate."""
         if self.kind.secured:
             way = replace(
                 way, certificate=self._file("node-node.pem"), key=self._file("node-node.key")
@@ -235,16 +235,16 @@ class Target:
         return [server.process.pid for server in self.servers]
 
     def faults(self) -> list[str]:
-        """Return the problems: a node that has ended, uses too much memory, or does not answer."""
+        """Return the problems: a node has exited, uses too much memory, or does not answer."""
         found = []
-        try:  # checked first, because a failing node takes a moment to end
+        try:  # this check comes first, because a failing node takes a moment to exit
             asyncio.run(self._serve_honest())
         except (OncecastError, TimeoutError) as error:
             found.append(f"{self.kind.name}: an honest client was not served: {error}")
         for server, idle in zip(self.servers, self.idle_mb, strict=True):
             if server.process.poll() is not None:
                 tail = server.log.read_text(errors="replace")[-600:]
-                found.append(f"{self.kind.name}: a node has ended: {tail}")
+                found.append(f"{self.kind.name}: a node has exited: {tail}")
             elif (grown := memory_mb(server.process.pid) - idle) > MEMORY_MB_MAX:
                 found.append(f"{self.kind.name}: a node grew by {grown:.0f} MB")
         return found

@@ -1,4 +1,4 @@
-"""Compare a node that has TLS, users and rules with one that has none, taking turns."""
+"""Compare a node with TLS, users and rules to a node without them. They take turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
 
 ROUNDS = 5
-RULES = 100  # number of rules of other users
+RULES = 100  # number of rules for other users
 PUT_MIN, GET_MIN, LATENCY_MAX = 0.8, 0.8, 1.3
 VALUE = bytes(100)
 READER = f"{HONEST}.reader"
@@ -23,7 +23,8 @@ READER = f"{HONEST}.reader"
 
 @dataclass
 class Toll:
-    """Ratios of the secured node to the open one: rates of puts and gets, and the median time."""
+    """Ratios of the secured node to the open node: the put rate, the get rate and the median
+    latency."""
 
     put: list[float] = field(default_factory=list)
     get: list[float] = field(default_factory=list)
@@ -41,7 +42,7 @@ class Toll:
 
 
 async def measure(target: Target, topic: str, messages: int, samples: int) -> tuple[float, ...]:
-    """Return messages put and got per second, and the median seconds of a trip."""
+    """Return the put rate, the get rate, and the median seconds from put to get."""
     values = [VALUE] * messages
     async with target.honest() as client:
         await (await client.subscribe(topic, READER)).close()

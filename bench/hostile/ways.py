@@ -23,7 +23,7 @@ from oncecast.network.handshake import (
 )
 from oncecast.security.secret import DIALLER, NONCE_BYTES, ClusterSecret
 
-PATIENCE = 20.0  # seconds without an answer until a connection counts as stalled
+PATIENCE = 20.0  # seconds without an answer after which a connection counts as stalled
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Way:
     address: str
     role: str
     sender: str = ""
-    ca: str = ""  # PEM file, if the node uses TLS
+    ca: str = ""  # the CA's PEM file, if the node uses TLS
     certificate: str = ""
     key: str = ""
     token: str = ""
     secret: str = ""
-    source: str = "127.0.0.1"  # the address that it dials from
+    source: str = "127.0.0.1"  # the local address of the connection
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class Way:
         )
 
     def connect(self) -> socket.socket:
-        """Open a TCP connection, and TLS on top of it if the node uses it."""
+        """Open a TCP connection, with TLS if the node uses it."""
         host, _, port = self.address.rpartition(":")
         made = socket.create_connection((host, int(port)), PATIENCE, (self.source, 0))
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -76,7 +76,7 @@ class Closed(Exception):
 
 
 class Intruder:
-    """One connection of an attacker. It sends any bytes, and reads frames."""
+    """One connection from an attacker. It sends arbitrary bytes, and reads frames."""
 
     def __init__(self, way: Way) -> None:
         self.way, self._received = way, bytearray()
@@ -86,7 +86,7 @@ class Intruder:
             raise Closed(str(error)) from None
 
     def greet(self) -> Value:
-        """Do the handshake; return the last greeting of the node."""
+        """Do the handshake, and return the node's last greeting."""
         hello = self.way.hello()
         self.send(PREAMBLE + frame(GREETING, GREETINGS.encode(hello)))
         self.exactly(len(PREAMBLE))

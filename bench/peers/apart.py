@@ -25,8 +25,8 @@ from bench.peers.peer import PAUSE, Failed, Peer
 from oncecast.network.network import run
 
 HERE = Path(__file__).resolve().parent.parent.parent
-WARM_UP = 20  # warm-up messages, which are not counted
-WITHIN = 60.0  # seconds for one process
+WARM_UP = 20  # number of warm-up messages, which are not counted
+WITHIN = 60.0  # maximum seconds that one process may take
 
 
 async def trips(peer: Peer, values: list[bytes]) -> list[float]:

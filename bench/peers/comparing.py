@@ -31,7 +31,7 @@ POLICIES = {
     os.SCHED_FIFO: "SCHED_FIFO",
     os.SCHED_RR: "SCHED_RR",
 }
-WARM_UP = 0.2  # fraction of the messages put before the first round
+WARM_UP = 0.2  # fraction of the messages that is put before the first round
 
 
 def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str]]:
@@ -157,7 +157,7 @@ def measured(
 def compare(
     prog: str, about: str, peers: Sequence[type[System]], measures: Sequence[Measure]
 ) -> int:
-    """Run the command; the first of these systems is oncecast."""
+    """Run the command. The first of these systems is oncecast."""
     parser = argparse.ArgumentParser(prog=prog, description=about.splitlines()[0])
     ours, *others = peers
     keys, names = [each.key for each in measures], [kind.name for kind in others]

@@ -18,15 +18,16 @@ class Measure:
     key: str
     title: str
     unit: str
-    # method of a System; if it returns a list, the result is the median of the list
+    # method of a System; if it returns a list, the median is the result
     of: Callable[[Any, list[bytes]], Coroutine[Any, Any, float | list[float]]]
-    share: float  # fraction of the requested messages
+    share: float  # fraction of the requested number of messages
     size: int = 100
     less_is_better: bool = False
-    alike: bool = False  # the same number of messages for each system
-    slices: int = 1  # measurements per round, alternating with the other systems
+    alike: bool = False  # whether each system gets the same number of messages
+    slices: int = 1  # number of measurements per round, which alternate with the other systems
     pause: float | None = None  # seconds between messages, if they are measured one by one
-    targets: dict[str, float] = field(default_factory=dict)  # oncecast's figure over the peer's
+    # Peer -> target for the ratio of oncecast's figure to the peer's.
+    targets: dict[str, float] = field(default_factory=dict)
 
     def count(self, messages: int, peer_share: float) -> int:
         """Return how many messages one slice has for a system with this share."""
@@ -74,7 +75,7 @@ LATENCY = Measure(
     0.001,
     less_is_better=True,
     alike=True,
-    slices=10,  # the time of a sync changes every few seconds
+    slices=10,  # the duration of a sync changes every few seconds
     pause=PAUSE,
     targets={"Redis": 0.8},
 )
@@ -90,7 +91,7 @@ MEASURES = (
         key="latency-apart",
         title="put to get, two processes, p50, 100 B",
         of=trips_apart,
-        slices=5,  # each starts two processes
+        slices=5,  # each measurement starts two processes
     ),
     Measure("put-1k", "put, 1 KiB", "msg/s", put, 0.1, size=1024, targets={"Redis": 5}),
     Measure("publishers", "256 publishers, 100 B", "msg/s", publish, 0.2, targets={"Redis": 3}),

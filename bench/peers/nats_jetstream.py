@@ -114,7 +114,7 @@ class Nats(Peer):
 
     @asynccontextmanager
     async def stream(self, stream: Any, name: str = "") -> AsyncIterator[str]:
-        """Create a stream with one subject; return the name of both."""
+        """Create a stream with one subject, and yield the name of both."""
         name = name or self.new_name()
         await stream.add_stream(name=name, subjects=[name], num_replicas=self.replicas)
         yield name

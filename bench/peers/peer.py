@@ -20,22 +20,23 @@ from typing import ClassVar
 
 START = 60.0  # seconds that a server may take to start
 END = 15.0
-MANY = 1000  # messages per call, if the client does not batch
+MANY = 1000  # number of messages per call, if the client does not batch
 PAUSE = 0.001  # seconds between messages when latency is measured
 
-Get = Callable[[], Awaitable[float]]  # gets and acknowledges a message; returns its arrival time
+# Gets and acknowledges a message, and returns its arrival time.
+Get = Callable[[], Awaitable[float]]
 Put = Callable[[bytes], Awaitable[object]]  # puts a message and waits for the ack
 
 
 class Failed(Exception):
-    """The server does not start, or the client cannot use it."""
+    """The server did not start, or the client cannot use it."""
 
 
 class System(ABC):
     """A measured system and its processes."""
 
     name: ClassVar[str]
-    setup: ClassVar[str]  # settings of server and client
+    setup: ClassVar[str]  # the settings of the server and the client
     share: ClassVar[float]  # fraction of the fastest system's messages, so that rounds are short
     modules: ClassVar[tuple[str, ...]] = ()
     programs: ClassVar[tuple[str, ...]] = ()
@@ -75,7 +76,7 @@ class System(ABC):
 
 
 class Peer(System):
-    """A server and its Python client, used in its fastest way.
+    """A server and its Python client, used in the fastest way.
 
     Each measurement creates its own topics or queues, and deletes them at the end. It returns the
     seconds from the first call until the last message was stored, or received and acknowledged.

@@ -58,7 +58,7 @@ class RabbitMQ(Peer):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """Open a connection and return a channel of it."""
+        """Open a connection, and yield a channel on it."""
         import aiormq
 
         connection = await aiormq.connect(f"amqp://guest:guest@127.0.0.1:{self.port}/")
@@ -69,7 +69,7 @@ class RabbitMQ(Peer):
 
     @asynccontextmanager
     async def exchange(self, channel: Any, queues: int = 1, name: str = "") -> AsyncIterator[str]:
-        """Create an exchange with queues that have its name and a number."""
+        """Create an exchange, with queues that have its name and a number. Yield its name."""
         name = name or self.new_name()
         await channel.exchange_declare(name, exchange_type="fanout", durable=True)
         for number in range(queues):

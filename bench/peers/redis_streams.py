@@ -128,7 +128,7 @@ class Redis(Peer):
             subscriber.xgroup_create(name, "reader", mkstream=True)
             for value in values:
                 getting = thread.submit(arrival, subscriber, name)
-                await asyncio.sleep(PAUSE)  # the subscriber waits by now
+                await asyncio.sleep(PAUSE)  # by now, the subscriber is waiting
                 began = perf_counter()
                 publisher.xadd(name, {b"v": value})
                 times.append(getting.result() - began)

@@ -26,22 +26,23 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """Return this percentile of the samples."""
+    """Return the percentiles in PERCENT, by name."""
     ordered = sorted(samples)
     return {f"p{part:g}": ordered[ceil(len(ordered) * part / 100) - 1] for part in PERCENT}
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one measure, one for each system and round."""
+    """The figures for one measure, one for each system and round."""
 
     measure: Measure
     rounds: dict[str, list[float]]
-    samples: dict[str, list[float]] = field(default_factory=dict)  # one per message, of all rounds
+    # One sample per message, from all rounds.
+    samples: dict[str, list[float]] = field(default_factory=dict)
     conditions: dict[str, Any] = field(default_factory=dict)
 
     def ratio(self, name: str) -> Spread | None:
-        """Return the ratios of oncecast's figures to this system's, round by round."""
+        """Return the spread of oncecast's figures divided by this system's, round by round."""
         if name == OURS or OURS not in self.rounds:
             return None
         pairs = zip(self.rounds[OURS], self.rounds[name], strict=True)
@@ -82,7 +83,7 @@ def table(all_figures: Sequence[Figures]) -> str:
 
 
 def latencies(all_figures: Sequence[Figures]) -> Iterator[str]:
-    """Yield a line with the percentiles of each system, below the conditions of its measure."""
+    """Yield the conditions of the measure, and then a line with the percentiles of each system."""
     for figures in all_figures:
         if figures.samples:
             said = ", ".join(f"{key} {value}" for key, value in figures.conditions.items())
@@ -109,7 +110,7 @@ def formatted(figures: Spread, form: str) -> tuple[str, ...]:
 
 
 def pad(text: str, width: int, figure: bool) -> str:
-    """Align the columns."""
+    """Return a cell, padded to the width of its column."""
     if text == RULE:
         return RULE[0] * width
     return text.rjust(width) if figure else text.ljust(width)

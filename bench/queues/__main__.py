@@ -21,7 +21,7 @@ from bench.peers.comparing import machine
 from bench.peers.peer import Failed, free_port, mind_signals, say
 from bench.queues.trace import Born, Killed, Settled, Taken, audit, blind_to, encode, read
 
-KEEPERS = 3  # producers that are also acceptors
+KEEPERS = 3  # number of producers that are also acceptors
 LOOK_EVERY = 0.1
 REPORT_EVERY = 5.0
 STUCK_AFTER = 120.0  # seconds without any progress
@@ -34,14 +34,14 @@ class Result:
     seconds: float  # time from the first put to the last take
     rate: float
     kills: int
-    along: int  # elements that a killed consumer got and had not recorded
+    along: int  # number of elements that killed consumers got but had not recorded
     faults: list[str]
     blind_to: list[str]  # planted faults that the audit missed
 
 
 @dataclass
 class Party:
-    """All processes of a run, and their traces."""
+    """All processes in a run, and their traces."""
 
     root: Path
     tickets: int
@@ -156,7 +156,7 @@ def count_taken(party: Party) -> int:
 
 
 def settle(party: Party) -> None:
-    """Wait until the keepers and the live consumers have recorded every take."""
+    """Wait until the keepers and the live consumers have recorded all takes, or time is over."""
     party.ask_all("settled")
     until = monotonic() + STUCK_AFTER
     while monotonic() < until:
@@ -198,7 +198,10 @@ def main() -> int:
     parser.add_argument("--producers", type=int, default=8)
     parser.add_argument("--consumers", type=int, default=8)
     parser.add_argument(
-        "--tickets", type=int, default=4, help="elements that one consumer waits for at once"
+        "--tickets",
+        type=int,
+        default=4,
+        help="number of elements that one consumer requests at the same time",
     )
     parser.add_argument("--kill-every", type=float, default=3.0, metavar="S")
     parser.add_argument("--seed", type=int, default=1)

@@ -16,13 +16,13 @@ from oncecast.coordination.protocols.paxos_queue import SERIES
 from oncecast.network.network import run
 
 JOBS = "jobs"
-BACKLOG = 2000  # elements in the queue; producers wait at this limit
+BACKLOG = 2000  # producers wait while the queue has this many elements
 PAUSE = 0.02
-TOGETHER = 50  # elements per deposit
+TOGETHER = 50  # number of elements per deposit
 HEARTBEAT, SUSPECT_AFTER = (
     0.5,
     15.0,
-)  # many processes share two cores, so any of them can be late
+)  # generous, because many processes share two cores
 
 
 class Trace:
@@ -69,7 +69,7 @@ async def produce(address: str, keepers: str, trace: Trace) -> None:
 
 async def put(node: Node, count: int, trace: Trace) -> None:
     queue = node.queue(JOBS)
-    # As the Synod calls them.
+    # The Synod uses the same names.
     elements = [f"{node.me}/{number}" for number in range(1, count + 1)]
     for start in range(0, count, TOGETHER):
         while len(queue) > BACKLOG:  # noqa: ASYNC110  # a queue tells nobody

@@ -1,7 +1,7 @@
 """Read the traces of a run, which are JSON lines, and audit them.
 
-Each element must be taken exactly once. A process that was killed may have lost elements that it
-received and had not recorded yet, at most one for each ticket.
+Each element must be taken exactly once. A killed process may have lost elements that it had
+received but not recorded, at most one per ticket.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(AnyLine).decode
 
 
 def read(files: Iterable[Path]) -> list[AnyLine]:
-    """Return all complete lines; a killed process may leave half a line."""
+    """Return all complete lines. A killed process may leave an incomplete line."""
     return [
         _decode(line)
         for file in files
@@ -87,7 +87,7 @@ def audit(lines: list[AnyLine]) -> list[str]:
 
 
 def _given(lines: list[AnyLine]) -> tuple[list[str], dict[str, str]]:
-    """Return the consumer of each element according to the keepers, which must agree."""
+    """Return the elements on which the keepers disagree, and the consumer of each element."""
     given: dict[str, str] = {}
     words = [each for each in lines if isinstance(each, Settled)]
     disputed = [e.element for e in words if given.setdefault(e.element, e.taker) != e.taker]

@@ -14,7 +14,7 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 
 PROCESSES = 3
-SETTLED = 1.0  # seconds for the trees to form
+SETTLED = 1.0  # seconds in which the trees form
 
 
 class Ring(Oncecast):

@@ -16,7 +16,7 @@ from oncecast.spark.audit.job import audit_traces
 from oncecast.spark.session import spark
 
 SECONDS, MEMORY_MB = 120, 2048
-HEAP_MB = 1200  # executor heap; the JVM itself and two Python processes use the rest
+HEAP_MB = 1200  # executor heap; the rest is for the JVM itself and two Python processes
 
 
 def audit(lines: int, root: Path) -> Iterator[Figure]:
@@ -46,7 +46,7 @@ def audit(lines: int, root: Path) -> Iterator[Figure]:
 
 
 def executor_mb(application: str) -> float:
-    """Return the sum of the peaks of the executor and of its Python processes."""
+    """Return the sum of the peak memory of the executor and its Python processes."""
     parents: dict[int, int] = {}
     peaks: dict[int, int] = {}
     executor = None
@@ -57,7 +57,7 @@ def executor_mb(application: str) -> float:
                 line.split(":\t", 1) for line in (each / "status").read_text().splitlines()
             )
         except OSError:
-            continue  # the process has just ended
+            continue  # the process has just exited
         number = int(each.name)
         parents[number] = int(status["PPid"])
         peaks[number] = int(status.get("VmHWM", "0 kB").split()[0])
@@ -72,7 +72,7 @@ def cpu_seconds(ancestor: int) -> float:
     """Return the CPU time of a process and its descendants, including those that have ended."""
     ticks, parents = {}, {}
     for each in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # the process has just ended
+        with suppress(OSError):  # the process has just exited
             fields = (each / "stat").read_text().rpartition(")")[2].split()
             parents[int(each.name)] = int(fields[1])
             ticks[int(each.name)] = sum(map(int, fields[11:15]))

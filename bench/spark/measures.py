@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SIZE = 100
-CHUNK = 100_000  # messages put at a time
+CHUNK = 100_000  # number of messages per put
 SLOW = 20  # the row-by-row source and sink get one in this many messages
 FEW = 100  # a selective query reads one in this many messages
-TRIGGER = 500_000  # messages a micro-batch
-SMALL = 100  # messages per small micro-batch
-MICRO_BATCHES = 60  # small micro-batches per run; the first third is a warm-up
+TRIGGER = 500_000  # number of messages per micro-batch
+SMALL = 100  # number of messages per small micro-batch
+MICRO_BATCHES = 60  # number of small micro-batches per run; the first third is a warm-up
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine, workers start slowly
+    "spark.python.authenticate.socketTimeout": "120s",  # workers start slowly on a busy machine
 }
 NOTHING = "noop"  # a format of Spark that drops all rows
 
-Way = Callable[[], float]  # messages per second, or another rate
+Way = Callable[[], float]  # returns messages per second, or another rate
 
 
 def random_values(first: int, count: int) -> list[bytes]:
@@ -139,7 +139,7 @@ class Bench:
     # -- ways to stream --
 
     def stream_topic(self) -> float:
-        """Measure from the start of the query to its end."""
+        """Return the messages per second, from the start of the query to its end."""
         reader = self.spark.readStream.format("oncecast")
         reader = reader.options(address=self.address, topics="random", maxOffsetsPerTrigger=TRIGGER)
         began = perf_counter()
@@ -207,7 +207,7 @@ class Bench:
         return self.files("json").where(f"offset < {count}").select("value")
 
     def _write(self, form: str, count: int, **options: str) -> float:
-        """Write the rows of a Parquet file to a topic."""
+        """Write the rows of a Parquet file to a topic. Return the rows per second."""
         self._made += 1
         topic = f"written{self._made}"
         with blocking.connect(self.address) as client:

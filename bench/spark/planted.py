@@ -7,8 +7,8 @@ from typing import IO
 from oncecast.spark.audit.trace import Trace
 
 TOPICS, SUBSCRIPTIONS, PRODUCERS = 3, 2, 4
-ACK_EVERY = 10  # messages
-LINES = 2 + SUBSCRIPTIONS * (1 + 1 / ACK_EVERY)  # trace lines per message
+ACK_EVERY = 10  # number of messages per ack
+LINES = 2 + SUBSCRIPTIONS * (1 + 1 / ACK_EVERY)  # number of trace lines per message
 # The faults that the audit must report: fault, topic, subscription, offset.
 LOST = ("lost", "topic0", "sub0", 100)
 AGAIN = ("duplicated", "topic1", "sub1", 200)

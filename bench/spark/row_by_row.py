@@ -24,7 +24,7 @@ from oncecast.spark.source_options import COLUMNS, SourceOptions
 from oncecast.spark.tasks import slices
 from oncecast.wire import batch
 
-PART = 10_000  # rows
+PART = 10_000  # number of rows per part
 
 
 class RowByRow(OncecastSource):

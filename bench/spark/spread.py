@@ -40,8 +40,8 @@ FOUNDERS = Config(1, tuple(Member(node, number) for number, node in enumerate(NO
 WRITER = NodeId("client/writer")
 TOPIC, BATCHES = "t", 20
 PAGE_SECONDS = 0.01  # seconds that a node takes to prepare a page
-PATIENCE = 600.0  # virtual seconds
-NEAR = Uniform(0.0001, 0.0005)  # seconds that a message takes
+PATIENCE = 600.0  # virtual seconds within which all tasks must finish
+NEAR = Uniform(0.0001, 0.0005)  # seconds that a message is in flight
 
 
 class Prepared(Value):
@@ -82,7 +82,7 @@ class Spread(NamedTuple):
 
     pages: dict[str, int]
     seconds: float
-    estimate: float  # pages per second: the lower rate of all executors and of all serving nodes
+    estimate: float  # expected pages per second, limited by the executors or by the serving nodes
 
     @property
     def rate(self) -> float:
@@ -95,7 +95,7 @@ class World:
         self.pages: Counter[NodeId] = Counter()
         self._any_replica, self._ratio = any_replica, ratio
         self._tasks, self._pages_each, self._begun = tasks, pages, 0
-        self._left: dict[NodeId, int] = {}  # pages of each running task
+        self._left: dict[NodeId, int] = {}  # number of pages left in each running task
         self._topic_id = 0
         for number, node in enumerate(NODES, 1):
             self.sim.add(node, lambda me, rng, number=number: self._node(me, rng, number))  # type: ignore[misc]
@@ -125,7 +125,8 @@ class World:
         """Run all tasks, and return the seconds that they took."""
         sim = self.sim
         sim.run(until=5.0)
-        keep = do.Subscribe(TOPIC, "keep", do.FromEarliest(), 0)  # so that messages are kept
+        # This subscription makes the topic keep its messages.
+        keep = do.Subscribe(TOPIC, "keep", do.FromEarliest(), 0)
         sim.ask(WRITER, Do(1, keep, PATIENCE))
         for number in range(BATCHES):
             packed = batch.encode([b"%d" % number], timestamps=1)

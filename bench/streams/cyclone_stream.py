@@ -12,7 +12,7 @@ from bench.streams.side import Counter, say, stamped
 from bench.streams.stream_system import StreamSystem
 
 TOPIC = "bench"
-MANY = 1000  # samples per take
+MANY = 1000  # number of samples per take
 PATIENCE = 30.0
 # Loopback often has no multicast, so processes find each other by port.
 CONFIG = """<CycloneDDS><Domain>
@@ -86,4 +86,4 @@ def write(address: str, count: int, size: int, pause: float) -> None:
             value = stamped(size)
         writer.write(kind(value))
     say(str(began))
-    sleep(PATIENCE)  # wait to be terminated, because the reader may still read
+    sleep(PATIENCE)  # wait for a signal, because the reader may still be reading

@@ -30,7 +30,7 @@ class Oncecast(StreamSystem):
 
 
 def read(address: str, counter: Counter) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with join(address) as node:
             reader = node.stream(STREAM, QUALITIES).reader()
             say("ready")
@@ -43,11 +43,11 @@ def read(address: str, counter: Counter) -> None:
                     if counter.came(sample.value):
                         return
 
-    run(story())
+    run(main())
 
 
 def write(address: str, count: int, size: int, pause: float) -> None:
-    async def story() -> None:
+    async def main() -> None:
         async with join("127.0.0.1:0", peers=[address]) as node:
             writer = node.stream(STREAM, QUALITIES).writer()
             await writer.wait_for_readers(1, PATIENCE)
@@ -60,6 +60,6 @@ def write(address: str, count: int, size: int, pause: float) -> None:
             say(str(began))
             await asyncio.sleep(
                 PATIENCE
-            )  # wait to be terminated, because the reader may still read
+            )  # wait for a signal, because the reader may still be reading
 
-    run(story())
+    run(main())

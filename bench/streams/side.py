@@ -14,8 +14,8 @@ import struct
 import sys
 from time import perf_counter
 
-STAMP = struct.Struct("<d")  # each sample starts with its time of writing
-WARM_UP = 20  # warm-up samples when there is a pause
+STAMP = struct.Struct("<d")  # each sample starts with the time when it was written
+WARM_UP = 20  # number of warm-up samples if there is a pause
 
 
 class Counter:
@@ -26,7 +26,7 @@ class Counter:
         self.times: list[float] = []
 
     def came(self, value: bytes) -> bool:
-        """Record a sample; print the results and return True after the last one."""
+        """Record a sample. After the last one, print the results and return True."""
         self.left -= 1
         if self.paced:
             self.times.append(perf_counter() - STAMP.unpack_from(value)[0])

@@ -20,7 +20,7 @@ WITHIN = 120.0
 
 
 class StreamSystem(System):
-    module: ClassVar[str]  # name of a module of this package with `read` and `write`
+    module: ClassVar[str]  # name of a module in this package with `read` and `write`
 
     def start(self, directory: Path) -> None:
         """Prepare a measurement, which starts its own processes."""
@@ -40,7 +40,7 @@ class StreamSystem(System):
         return found
 
     def both(self, count: int, size: int, pause: float) -> tuple[str, str]:
-        """Run writer and reader; return their output."""
+        """Run the writer and the reader, and return their output."""
         words = [f"127.0.0.1:{free_port()}", str(count), str(size), str(pause)]
         with self.side("read", words) as reader:
             said(reader)

@@ -69,4 +69,4 @@ def write(address: str, count: int, size: int, pause: float) -> None:
                 value = stamped(size)
             publisher.put(value)
         say(str(began))
-        sleep(PATIENCE)  # wait to be terminated, because the reader may still read
+        sleep(PATIENCE)  # wait for a signal, because the reader may still be reading

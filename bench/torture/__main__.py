@@ -81,7 +81,7 @@ def members(cluster: Cluster) -> list[Any]:
 
 
 def torture(cluster: Cluster, options: argparse.Namespace) -> Strikes:
-    """Inject faults until the time is over and enough messages are acknowledged."""
+    """Inject faults until enough messages are stored, for one to two times the given minutes."""
     strikes = Strikes(cluster, random.Random(options.seed), say)
     over = time.monotonic() + 60 * options.minutes
     last = over + 60 * options.minutes  # a slow machine gets twice the time
@@ -107,26 +107,26 @@ def acknowledged(cluster: Cluster) -> int:
 
 
 def settle(cluster: Cluster) -> dict[str, Any]:
-    """Let publishers finish and subscribers read to the end; return the findings of the audit."""
+    """Let publishers finish and subscribers read to the end. Return the findings of the audit."""
     until("a leader", SETTLE_SECONDS, lambda: bool((cluster.status() or {}).get("leader")))
-    say("no more faults; publishers finish, subscribers read on")
+    say("no more faults; waiting for publishers and subscribers to finish")
     statuses: dict[str, int] = {}
     publishers = [name for name in cluster.clients if name.startswith("publisher")]
     others = [name for name in cluster.clients if name not in publishers]
     for name in publishers:
         statuses[name] = cluster.clients[name].end(SETTLE_SECONDS)
-    say("comparing the topics with the records of the clients")
+    say("comparing the topics with the clients' records")
     read_on(cluster)
     for name in others:
         statuses[name] = cluster.clients[name].end(SETTLE_SECONDS)
     bad = {name: status for name, status in statuses.items() if status}
     if bad:
-        raise Failed(f"clients ended with an error: {bad}; see their logs")
+        raise Failed(f"clients failed: {bad}; see their logs")
     return {**audited(cluster), **checked(cluster)}
 
 
 def read_on(cluster: Cluster) -> None:
-    """Wait until every subscriber has as many messages as the topics hold."""
+    """Wait until the subscribers together have read each message SUBSCRIBERS times."""
     due = SUBSCRIBERS * audited(cluster)["messages"]
 
     def read() -> bool:
@@ -204,7 +204,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
     parser.add_argument(
-        "--directory", help="directory in which to keep all files (default: delete them)"
+        "--directory", help="directory where all files are kept (default: delete them)"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Run a client process of the torture test: it publishes, subscribes or observes until SIGTERM.
+"""Run a client process for the torture test. It publishes, subscribes or observes until SIGTERM.
 
-Each process writes one JSON line for each acknowledged put or received batch, before it does
-anything that depends on it. A killed client loses at most its last line. Each process also records
+Each process writes a JSON line for each acknowledged put or received batch, before it continues. A
+killed client loses at most its last line. Each process also records
 the history of all its calls, for `oncecast history check`.
 """
 
@@ -27,14 +27,14 @@ from oncecast.lab.recording import RecordedClient
 
 HISTORY = "history.jsonl"
 VALUE_BYTES = 100
-PUTS_MOST = 60  # messages that a publisher puts at once
+PUTS_MOST = 60  # maximum number of messages that a publisher puts at once
 ROUNDS_IN_FLIGHT = 8
 GET_MOST = 500
 CALL_TIMEOUT = 60.0
 
 
 class RecordFile:
-    """The records of one process, which are on disk before it continues."""
+    """The records of one process. Each is on disk before the process continues."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("a")
@@ -217,7 +217,9 @@ def main() -> int:
         "--server", required=True, help="addresses of the nodes, separated by commas"
     )
     parser.add_argument("--name", required=True, help="the client's durable name")
-    parser.add_argument("--number", type=int, required=True, help="number of this process, from 1")
+    parser.add_argument(
+        "--number", type=int, required=True, help="number of this process, starting at 1"
+    )
     parser.add_argument("--directory", required=True, help="directory for records and state")
     parser.add_argument("--topics", required=True, help="topics to use, separated by commas")
     parser.add_argument("--rate", type=float, default=1000.0, help="messages per second to put")

@@ -15,10 +15,10 @@ from bench.torture.hosts import Hosts
 
 PORT = 7400
 NODES = ("node1", "node2", "node3")
-FORGETFUL = "node3"  # its disk loses unsynced bytes when it is killed
-CLIENTS = "clients"  # the host that all clients run on
+FORGETFUL = "node3"  # the disk of this node loses unsynced bytes when the node is killed
+CLIENTS = "clients"  # the host on which all clients run
 TIMERS = ["--heartbeat", "0.1", "--suspicion", "0.5", "--replace-after", "3600"]
-SNAPSHOT_BYTES = 8 << 20  # small, so that snapshots happen during faults
+SNAPSHOT_BYTES = 8 << 20  # so small that snapshots are taken during faults
 
 
 class Process:
@@ -55,12 +55,12 @@ class Process:
         self.stopped = False
 
     def end(self, seconds: float) -> int:
-        """Ask it to end; return its exit status. Kill it if it takes longer than this."""
+        """Terminate the process, and return its exit status. Kill it after `seconds`."""
         self._signal(signal.SIGTERM)
         return self.wait(seconds)
 
     def wait(self, seconds: float) -> int:
-        """Wait until it ends; return its exit status. Kill it if it takes longer than this."""
+        """Wait until the process exits, and return its status. Kill it after `seconds`."""
         assert self._process is not None
         try:
             return self._process.wait(seconds)

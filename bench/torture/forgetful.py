@@ -1,8 +1,8 @@
 """A disk that loses all unsynced data when its process is killed.
 
-Written bytes stay in this process until fdatasync. A part of them goes to the file at once, page by
-page and out of order, as an operating system may do. So kill -9 has the effect of a power failure:
-all synced data survives, and a random part of the rest.
+Written bytes stay in this process until fdatasync. Some of them go to the file immediately, page by
+page and out of order, as in an operating system. So kill -9 has the effect of a power failure: all
+synced data survives, but only a random part of the rest.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from pathlib import Path
 from oncecast.storage.disk import Buffer, OsDisk, OsFile
 
 PAGE = 4096
-EARLY = 0.3  # share of the pages that reach the file before they are synced
+EARLY = 0.3  # fraction of the pages that reach the file before they are synced
 
 
 class ForgetfulFile(OsFile):
     def __init__(self, path: Path, flags: int, opened: set[OsFile]) -> None:
         super().__init__(path, flags, opened)
-        self._lock = threading.Lock()  # a sync runs in another thread than the writes
-        self._pending: list[tuple[int, bytes]] = []  # pieces in the order they were written
+        self._lock = threading.Lock()  # syncs and writes run in different threads
+        # Pieces in the order in which they were written.
+        self._pending: list[tuple[int, bytes]] = []
         self._random = random.Random()
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:

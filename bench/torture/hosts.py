@@ -28,9 +28,7 @@ class Hosts:
         self._names = list(names)
         self._prefix = f"oncecast-{os.getpid()}"
         self._made: list[str] = []
-        self._cuts: dict[
-            tuple[str, str], int
-        ] = {}  # one-way links, and the number of overlapping cuts of each
+        self._cuts: dict[tuple[str, str], int] = {}  # one-way link -> number of overlapping cuts
         try:
             self._make()
         except subprocess.CalledProcessError as error:

@@ -14,13 +14,13 @@ from bench.torture.cluster import CLIENTS, FORGETFUL, NODES, Cluster
 
 Undo = Callable[[], None]
 
-EVERY = 4.0  # seconds between strikes, on average
-STOPPED = 5.0  # seconds of a SIGSTOP
-AT_ONCE = 2  # maximum nodes with a fault at the same time, except in a blackout
+EVERY = 4.0  # mean seconds between faults
+STOPPED = 5.0  # seconds that a node is stopped by SIGSTOP
+AT_ONCE = 2  # maximum number of nodes with a fault at the same time, except in a blackout
 
 
 class Strike(NamedTuple):
-    at: float  # seconds since the start
+    at: float  # seconds since the start of the run
     kind: str
     victim: str
 
@@ -34,7 +34,7 @@ class Strikes:
         self._began = time.monotonic()
         self._next = self._began + EVERY
         self.troubled: set[str] = set()
-        self._undo: list[tuple[float, int, str, Undo]] = []  # a heap, by time
+        self._undo: list[tuple[float, int, str, Undo]] = []  # a heap ordered by time
         self._count = itertools.count()
         self._kinds = (
             (self._kill, 5),
@@ -137,7 +137,7 @@ class Strikes:
     # -- the schedule --
 
     def _victim(self) -> str:
-        """Return the leader every second time, if a node knows it."""
+        """Return the leader in half of the calls, if a node knows it. Otherwise return any node."""
         status = self.cluster.status() if self._rng.random() < 0.5 else None
         leader = status.get("leader") if status else None
         found = [name for name, at in self.cluster.addresses.items() if at == leader]

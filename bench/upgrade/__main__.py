@@ -28,7 +28,7 @@ from oncecast.wire.frames import GroupView
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FAST = ("--heartbeat", "0.2", "--suspicion", "1.0")
-MESSAGES = 500  # before, between and after the upgrades
+MESSAGES = 500  # number of messages before, between and after the upgrades
 PATIENCE = 60.0
 
 
@@ -38,7 +38,8 @@ def export(revision: str, to: Path) -> None:
         ["git", "archive", revision, "oncecast"], cwd=ROOT, capture_output=True, check=True
     )
     with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
-        archive.extractall(to, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # new in Python 3.11.4
+        archive.extractall(to)
 
 
 class Node:

@@ -37,12 +37,12 @@ ROW = "{:<30} {:>9} {:>7} {:>9} {:>10} {:>8}"
 
 
 class Project(NamedTuple):
-    """The location of the program and of its tests."""
+    """The location of the program and its tests."""
 
     root: Path
     package: Path
     layers: list[str]  # folders of the package that can be mutated, from the lowest up
-    more_tests: list[str]  # next to the tests of the layers
+    more_tests: list[str]  # in addition to the layers' own tests
 
     @property
     def equivalents(self) -> Path:
@@ -53,7 +53,7 @@ class Project(NamedTuple):
         return [sources.read(path, self.package) for path in sorted(paths)]
 
     def tests(self, mutants: list[Mutant]) -> list[str]:
-        """Return the test folders of the mutated layers and of all layers above them."""
+        """Return the test folders for the mutated layers and all layers above them."""
         used = {mutant.unit.file.rpartition("/")[0] for mutant in mutants}
         lowest = min(self.layers.index(each) for each in used)
         folders = [f"tests/{each.removesuffix('/protocols')}" for each in self.layers[lowest:]]
@@ -185,7 +185,7 @@ def campaign(
         fresh=arguments.fresh,
         report=Path(arguments.json).absolute() if arguments.json else None,
     )
-    # Skip shrinking, and use ten examples, which detect most of what a hundred examples detect.
+    # Skip shrinking. Ten examples detect almost as many mutants as a hundred.
     phases = (Phase.explicit, Phase.generate)
     settings.register_profile(
         "mutate", derandomize=True, deadline=None, max_examples=10, database=None, phases=phases

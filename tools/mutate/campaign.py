@@ -29,7 +29,7 @@ from tools.mutate.sources import Source
 
 KILLED, TIMED_OUT, EQUIVALENT, SURVIVED = "killed", "timed out", "equivalent", "survived"
 SLACK = 20.0  # a test may take this many times as long as usual
-SEEDS = 3  # maximum seeds of a long test
+SEEDS = 3  # maximum number of seeds for a long test
 SHORTEST = 1.0  # seconds of processor time that each test may take
 WALL = 6.0  # ratio of elapsed time to processor time on a busy machine
 
@@ -42,7 +42,7 @@ class Verdict:
     status: str
     test: str = ""  # the test that detected the mutant, or did not end
     why: str = ""
-    tests: int = 0  # tests that reach it
+    tests: int = 0  # number of tests that reach the mutant
 
     def as_dict(self) -> dict[str, Any]:
         mutant = self.mutant
@@ -65,11 +65,11 @@ class Plan:
 
     mutants: list[Mutant]
     sources: list[Source]
-    reasons: dict[str, str]  # reasons of equivalent mutants, by id
+    reasons: dict[str, str]  # mutant id -> reason why the mutant is equivalent
     folder: Path  # folder with measurements of earlier campaigns
     jobs: int = 1
     budget: float = 40.0  # seconds of processor time for one mutant
-    fresh: bool = False  # measure all tests again
+    fresh: bool = False  # whether to measure all tests again
     report: Path | None = None  # file for the verdicts, one JSON line each
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -81,7 +81,7 @@ class Campaign:
         self.plan = plan
         self.sources = {source.file: source for source in plan.sources}
         self.items: dict[str, pytest.Item] = {}
-        self.trusted: dict[str, bool] = {}  # tests that pass alone, without a mutant
+        self.trusted: dict[str, bool] = {}  # test -> whether it passes alone, without a mutant
         self._killers_file = plan.folder / "killers.json"
         self.killers: dict[str, str] = {}  # the last test that detected each mutant
 
@@ -100,7 +100,7 @@ class Campaign:
             self.killers = json.loads(self._killers_file.read_text())
         self.functions = functions()
         gc.collect()
-        gc.freeze()  # children share what exists by now
+        gc.freeze()  # child processes share all objects that exist now
         self.selection = Selection(self.plan.sources, self._measured())
         try:
             self._try_all()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-Tell = Callable[..., None]  # sends keywords to the parent
+Tell = Callable[..., None]  # sends keyword arguments to the parent
 MEMORY = 2 << 30  # bytes of memory that a child may use in addition to the parent's
 
 
@@ -23,7 +23,7 @@ class Outcome:
 
     said: dict[str, Any] = field(default_factory=dict)
     signal: int = 0
-    late: bool = False  # whether it was killed because it did not end
+    late: bool = False  # whether the child was killed because it did not end in time
 
     @property
     def timed_out(self) -> bool:
@@ -125,7 +125,7 @@ def _run(work: Callable[[Tell], None], writer: int) -> None:
         except Exception:  # noqa: BLE001  # the parent decides what it means
             tell(error=traceback.format_exc())
     finally:
-        os._exit(status)  # without cleaning up resources of the parent
+        os._exit(status)  # exits without cleaning up the parent's resources
 
 
 def _data_bytes() -> int:

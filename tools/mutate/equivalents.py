@@ -17,7 +17,7 @@ class Malformed(Exception):
 
 
 def read(path: Path) -> dict[str, str]:
-    """Return the reason of each listed mutant by its id."""
+    """Return the reason for each listed mutant, by id."""
     if not path.exists():
         return {}
     reasons: dict[str, str] = {}

@@ -56,7 +56,7 @@ class Mutant:
     before: str
     after: str
     occurrence: int
-    lines: range  # a test must reach one of these lines to detect it; empty: any line of the unit
+    lines: range  # a test must reach one of these lines; if empty, any line of the unit
     parent: ast.AST
     field: str
     value: Any
@@ -167,7 +167,7 @@ class _Unit:
     def _of_condition(self, test: ast.expr) -> Iterator[Mutant]:
         match test:
             case ast.UnaryOp(op=ast.Not()) | ast.Constant():
-                return  # `not` removed, or `while True`
+                return  # another operator removes the `not`, or this is `while True`
             case ast.Compare(ops=[op]) if not isinstance(op, ORDERED):
                 return  # the operator for comparisons creates the same mutant
         yield self._replace("negate", test, ast.UnaryOp(ast.Not(), test))

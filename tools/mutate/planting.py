@@ -58,7 +58,7 @@ def _plant_function(
 
 def _plant_defaults(mutant: Mutant, function: FunctionType) -> None:
     if mutant.lines or mutant.operator == "empty":
-        return  # the change is in the body
+        return  # the mutant changes only the body
     node = mutant.unit.node
     assert isinstance(node, Function)
     names = function.__globals__

@@ -23,15 +23,15 @@ from tools.mutate.sources import Function, Source
 
 QUICK = 0.3  # seconds of processor time, under coverage
 SLOWEST = 20.0  # seconds of processor time, under coverage
-Reach = dict[str, int]  # lines by unit and digest, as bits counted from the unit's first
+Reach = dict[str, int]  # unit and digest -> lines as bits, counted from the unit's first line
 
 
 @dataclass
 class Measured:
-    """One test."""
+    """The recorded run of one test."""
 
-    file: str  # digest of its file
-    seconds: float  # of processor time
+    file: str  # digest of the test file
+    seconds: float  # of processor time, under coverage
     passed: bool
     reach: Reach = field(default_factory=dict)
 
@@ -44,7 +44,8 @@ class Selection:
     def __init__(self, sources: Iterable[Source], tests: dict[str, Measured]) -> None:
         self.tests = tests
         self._units = {unit.key: unit for source in sources for unit in source.functions}
-        self._reaching: dict[str, dict[str, int]] = {}  # tests and lines by unit, -1: any line
+        # Unit -> test -> lines as bits; -1 means any line.
+        self._reaching: dict[str, dict[str, int]] = {}
         for name, test in tests.items():
             for key, lines in test.reach.items():
                 unit_key, digest = key.rsplit("@", 1)

@@ -18,7 +18,7 @@ class Unit:
     """A function or method that is not nested in another one, or one numeric module constant."""
 
     file: str  # relative to the package
-    name: str  # qualified, with #2 for the second one of this name
+    name: str  # qualified; a second unit with the same name gets the suffix #2
     node: Function | ast.Assign | ast.AnnAssign
     text: str
 
@@ -50,7 +50,7 @@ class Unit:
 
 @dataclass(eq=False)
 class Source:
-    """One file."""
+    """A parsed file and its units."""
 
     path: Path
     file: str  # relative to the package

@@ -110,7 +110,7 @@ def show(part: dict[str, Any]) -> None:
     if "published" in part:
         print(f"             rows that were published at each kill: {part['published']}")
     reasons = ", ".join(f"{count} x {reason}" for reason, count in ended.items())
-    print(f"             queries that ended by themselves: {reasons or 'none'}", flush=True)
+    print(f"             queries that ended on their own: {reasons or 'none'}", flush=True)
 
 
 def held(part: dict[str, Any]) -> bool:
@@ -134,7 +134,7 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=60.0, help="time limit for all kills (default: 60)"
     )
-    parser.add_argument("--directory", type=Path, help="directory to keep all files in")
+    parser.add_argument("--directory", type=Path, help="directory where all files are kept")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for the report")
     arguments = parser.parse_args()
     mind_signals()

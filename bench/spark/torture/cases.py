@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 
 
 class Kills(NamedTuple):
-    """The number of processes of each kind to kill."""
+    """How many processes of each kind to kill."""
 
     drivers: int
     executors: int
@@ -35,7 +35,7 @@ class Kills(NamedTuple):
 
 
 def killed(pipeline: Pipeline, kills: Kills, until: float, say: Say) -> Kills:
-    """Kill processes at various moments, until the time is over; return how many."""
+    """Kill up to `kills` processes at various moments, until the time is over. Return counts."""
     done, moments = Kills(0, 0, 0), itertools.cycle(MOMENTS)
     for life in range(max(kills)):
         if time.monotonic() > until:
@@ -108,11 +108,11 @@ CASES: dict[str, Callable[[Pipeline], list[Driver]]] = {
 
 
 def played(pipeline: Pipeline, case: str) -> Findings:
-    """Run a case until a query ends with a clear error; then end the other drivers and finish."""
+    """Run a case until a query ends with a clear error. Then stop the other drivers, and finish."""
     drivers = CASES[case](pipeline)
 
     def ended() -> bool:
-        pipeline.feed(10)  # a query without messages does not notice anything
+        pipeline.feed(10)  # a query notices the change only when messages arrive
         return any(each.ended is not None for each in drivers)
 
     wait(f"{case}: a query ends (see {pipeline.directory})", ended, 1.0)

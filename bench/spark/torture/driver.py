@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-ROWS = "100"  # rows per micro-batch
+ROWS = "100"  # number of rows per micro-batch
 TASKS = 3
-STALL = 1.5  # additional seconds of a slow task, so that Spark starts a second attempt
+STALL = 1.5  # additional seconds for a slow task, so that Spark starts a second attempt
 ENDED = "ended: "
 FAILED = 3
 SETTINGS = {

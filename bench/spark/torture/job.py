@@ -1,4 +1,4 @@
-"""Run a batch job over many topics of a ring, kill it while it publishes, and run it again.
+"""Run a batch job over many ring topics, kill it while it publishes, and run it again.
 
 python -m bench.spark.torture.job ADDRESS ROWS TOPICS
 """
@@ -18,13 +18,13 @@ from oncecast import blocking
 from oncecast.errors import NoSuchTopic
 from oncecast.spark.session import spark
 
-ROWS = 200  # rows per topic
+ROWS = 200  # number of rows per topic
 KILLS = 3
 MODULE = "bench.spark.torture.job"
 
 
 class Interrupted(NamedTuple):
-    """The rows that were published after each kill, and the findings at the end."""
+    """The number of rows published at each kill, and the findings at the end."""
 
     published: list[int]
     found: Findings

@@ -27,8 +27,8 @@ from bench.spark.torture.processes import (
 )
 from oncecast import Policy
 
-AT_ONCE = 0.002  # seconds between checks for a short event
-MESSAGES = 200  # put at a time
+AT_ONCE = 0.002  # seconds between two checks for a short event
+MESSAGES = 200  # number of messages per put
 LOCAL = "local-cluster[2,1,1024]"
 OURS = re.compile(r"oncecast\.errors\.(\w+): ")
 SPARKS = re.compile(r"\[([A-Z][A-Z_.]+[A-Z])\]")
@@ -45,7 +45,7 @@ class Findings(NamedTuple):
 
 
 def compared(put: int, results: list[bytes]) -> Findings:
-    """Compare the results with the numbers of the messages that were put."""
+    """Compare the results with the numbers of the stored messages."""
     found, expected = Counter(results), Counter(b"seen %d" % each for each in range(put))
     lost, doubled = expected - found, found - expected
     examples = [each.decode(errors="replace") for each in [*lost, *doubled][:5]]
@@ -68,12 +68,12 @@ class Driver:
 
     @property
     def ended(self) -> str | None:
-        """Return why the query has ended, "" if it is complete, or None if it runs."""
+        """Return why the query has ended, "" if it is complete, or None if it is still running."""
         status = self.process.poll()
         if not status:
             return None if status is None else ""
         text = self.log.read_text(errors="replace").rpartition(f"\n{ENDED}")[2]
-        found = OURS.findall(text) or SPARKS.findall(text)  # the last one is the cause
+        found = OURS.findall(text) or SPARKS.findall(text)  # the last match is the cause
         return str(found[-1]) if found else f"status {status}"
 
     def signal(self, number: signal.Signals) -> None:
@@ -100,8 +100,8 @@ class Pipeline:
         self.directory = directory / name
         self.checkpoint = self.directory / "checkpoint"
         self.put = 0
-        self.between = 0  # kills between the sink's publish and Spark's commit
-        self.ended: Counter[str] = Counter()  # queries that ended by themselves, by reason
+        self.between = 0  # number of kills between the sink's publish and Spark's commit
+        self.ended: Counter[str] = Counter()  # reason -> number of queries that ended on their own
         self.driver: Driver | None = None
         self._started: list[Driver] = []
         (self.directory / "events").mkdir(parents=True)
@@ -168,7 +168,7 @@ class Pipeline:
         wait(f"{what} (see {self.directory})", look, look_every)
 
     def note(self, driver: Driver) -> None:
-        """Count the end of a driver. Raise Failed if a kill must not cause this end."""
+        """Count why a driver ended. Raise Failed if a restart does not help."""
         reason = driver.ended or "complete"
         self.ended[reason] += 1
         if reason in CLEAR:
@@ -214,7 +214,7 @@ class Pipeline:
     # -- results --
 
     def finish(self) -> Findings:
-        """Run the query until all messages are read; return the lost and doubled results."""
+        """Run the query until all messages are read. Return the lost and duplicated results."""
         if self.driver is not None:
             self.driver.end()
         self.driver = self.launch(self.checkpoint, once=True)

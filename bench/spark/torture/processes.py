@@ -151,14 +151,14 @@ def executors(sessions: list[int]) -> list[int]:
 
 
 def session_of(leader: int) -> list[int]:
-    """Return a process and all processes in its session, itself first."""
+    """Return the ids of all running processes in a session, in order."""
     found = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
             try:
                 fields = (each / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just exited
             if int(fields[3]) == leader and fields[0] != "Z":
                 found.append(int(each.name))
     return sorted(found)
@@ -173,5 +173,5 @@ def command_of(process: int) -> list[str]:
 
 
 def send(process: int, number: signal.Signals = signal.SIGKILL) -> None:
-    with suppress(ProcessLookupError):  # it may already have exited
+    with suppress(ProcessLookupError):  # the process may already have exited
         os.kill(process, number)

@@ -58,10 +58,10 @@ class Result(NamedTuple):
     failed: tuple[str, ...]  # a line for each failed seed
 
 
-def chunks(first: int, share: float) -> list[Chunk]:
+def chunks(first: int, share: float, only: Sequence[str]) -> list[Chunk]:
     """Return all chunks, ordered so that every scenario progresses at the same pace."""
     placed: list[tuple[float, Chunk]] = []
-    for storm in STORMS:
+    for storm in [each for each in STORMS if each.scenario in only]:
         seeds = max(1, round(storm.seeds * share))
         for at in range(0, seeds, CHUNK):
             last = first + min(at + CHUNK, seeds) - 1
@@ -117,10 +117,14 @@ def main(words: Sequence[str]) -> int:
         "--share", type=float, default=1.0, help="share of the seeds to run (default: 1, all)"
     )
     parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
+    names = list(dict.fromkeys([each.scenario for each in STORMS]))
+    parser.add_argument(
+        "--only", nargs="+", choices=names, default=names, help="scenarios to run (default: all)"
+    )
     given = parser.parse_args(words)
     results = list(read(given.file))
     finished = {each.chunk for each in results}
-    rest = [each for each in chunks(given.first, given.share) if each not in finished]
+    rest = [each for each in chunks(given.first, given.share, given.only) if each not in finished]
     given.file.parent.mkdir(parents=True, exist_ok=True)
     with given.file.open("a") as file, ThreadPoolExecutor(given.jobs) as pool:
         for number, done in enumerate(as_completed([pool.submit(run, each) for each in rest])):

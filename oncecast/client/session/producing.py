@@ -155,6 +155,7 @@ class Flow:
         outgoing.ids.append(id_)
         outgoing.sent = True
         outgoing.sends += 1
+        outgoing.refused = None  # This copy may be stored, whatever the answer to an earlier one.
         outgoing.led = id_ if outgoing.number == self.settled else 0
         self._calls_in_flight[id_] = outgoing
         sequence = outgoing.number + self._numbers.shift
@@ -224,8 +225,8 @@ class Flow:
             self._patience.attempts += 1
 
     def _withdraw(self, why: AnyRefusal) -> None:
-        """Report batches that were never sent as not stored. Later batches reuse their numbers."""
-        unsent = [each for each in self.unsettled.values() if not each.sent]
+        """Report this process's unsent batches as not stored. Later batches reuse their numbers."""
+        unsent = [each for each in self.unsettled.values() if each.ticket and not each.sent]
         if unsent:
             for outgoing in unsent:
                 self._settle(outgoing)

@@ -74,6 +74,13 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     "a stored put fails if a copy is refused": (
         exact(denied.refused_copy), Flow, "_drop_refused", "if first.sends <= 1:", "if True:",
     ),
+    "a refusal settles a put that was sent again": (
+        exact(denied.resent_after_a_refusal), Flow, "_send", "outgoing.refused = None", "pass",
+    ),
+    "a put of an earlier process is withdrawn": (
+        exact(numbers.test_batch_of_an_earlier_process_stays_after_a_refused_one),
+        Flow, "_withdraw", "each.ticket and not each.sent", "not each.sent",
+    ),
     "a stored put is not recognised after a refused copy": (
         exact(denied.refused_copy), Flow, "_judge_refused", "> next_sequence", "> -1",
     ),

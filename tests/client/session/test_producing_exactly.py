@@ -271,6 +271,34 @@ def test_batches_after_a_refused_batch_are_renumbered() -> None:
     assert commands(lone) == [expecting(7, "inc.1")]
 
 
+def test_refusal_does_not_settle_a_batch_that_is_sent_again_after_a_deletion() -> None:
+    """SVC-2: the refused batch waits behind one that finds the topic deleted."""
+    lone = putting(A, C)
+    first, second = calls(lone)
+    assert lone.answer(second, REFUSED).outputs == []
+    lone.answer(first, UNOPENED)
+    first, second = calls(lone.answer(lone.call, opening(8, 0, 2)))
+    assert lone.answer(first, results.Appended(0, 1, True)).outputs == [Emit(Stored(1, 0, True))]
+    assert lone.answer(second, results.Appended(1, 1, True)).outputs == [Emit(Stored(2, 1, True))]
+
+
+def test_refusal_does_not_settle_a_batch_that_is_sent_again_after_a_drop() -> None:
+    """SVC-2: the first batch is refused too. The batch between them gets its sequence."""
+    lone = putting(A, C, A)
+    third = calls(lone)[2]
+    probe = lone.wait(0.51).call
+    assert lone.answer(third, REFUSED).outputs == []
+    lone.answer(probe, REFUSED)
+    assert commands(lone) == [expecting(7, "inc.1")]
+    lone.answer(lone.call, opening(8, 0, 1))
+    assert (lone.events, commands(lone)) == ([NotStored(1, REFUSED)], [expecting(8, "inc.2")])
+    lone.answer(lone.call, opening(9, 0, 1))
+    assert commands(lone) == [put(0, 1, C, epoch=9), put(1, 1, A, epoch=9)]
+    second, third = calls(lone)
+    assert lone.answer(second, results.Appended(0, 1, True)).outputs == [Emit(Stored(2, 0, True))]
+    assert lone.answer(third, results.Appended(1, 1, True)).outputs == [Emit(Stored(3, 1, True))]
+
+
 def test_batch_after_a_refused_batch_is_put_to_a_recreated_topic() -> None:
     """SVC-2: the deleted topic cannot contain it, because the batch before it was refused."""
     lone = putting(A, C)
@@ -350,6 +378,18 @@ def test_refused_put_leaves_the_outbox_while_older_batches_stay() -> None:
     later = Lone(durable=True, incarnation="last").start(*outbox, *written)
     later.answer(later.call, opening(8, 0, 1))
     assert commands(later) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
+
+
+def test_batch_of_an_earlier_process_stays_after_a_refused_one() -> None:
+    """SVC-2: the node refuses the batch before it, then an open."""
+    lone = next_process(Queued("t", 0, 1, 0, A), Queued("t", 1, 1, 0, C))
+    lone.answer(lone.call, opening(7, 0, 1))
+    lone.answer(calls(lone)[0], REFUSED)
+    lone.answer(lone.call, opening(8, 0, 1))
+    assert lone.events == [NotStored(0, REFUSED)]
+    assert lone.answer(lone.call, REFUSED).outputs == []
+    lone.answer(calls(lone.wait(1.0))[0], opening(9, 0, 1))
+    assert (lone.events, commands(lone)) == ([], [put(0, 1, C, epoch=9)])
 
 
 def test_restarted_client_does_not_resend_refused_batches() -> None:

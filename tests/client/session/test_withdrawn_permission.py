@@ -85,6 +85,46 @@ def test_refused_put_is_reported_if_no_copy_is_stored() -> None:
     assert desk.service.machine.bounds("topic") == (0, 1)
 
 
+def send_all(lone: Lone, desk: GuardedDesk) -> list[Value]:
+    """Send all calls of the client before it gets the first answer. Return its events."""
+    answers = [answer for call in calls(lone) for answer in desk.send(BOB, call)]
+    events, outputs = [], []
+    for answer in answers:
+        outputs += lone.hear(answer).outputs
+        events += lone.events
+    lone.outputs = outputs
+    return events
+
+
+def resent_after_a_refusal() -> None:
+    desk = guarded()
+    lone = Lone().start().ask(local.Produce(1, "topic", 1, packed(b"a")))
+    (opened,) = desk.send(BOB, lone.call)
+    lone.hear(opened)
+    sent = [lone.ask(local.Produce(each, "topic", 1, packed(b"b"))).call for each in (2, 3, 4)]
+    repeated = calls(lone.wait(10.0))[0]
+    desk.disallow("bob", "put", topic="topic")
+    denied = [answer for call in (sent[1], repeated) for answer in desk.send(BOB, call)]
+    desk.allow("bob", "put", topic="topic")
+    for answer in denied:
+        lone.hear(answer)
+    events = []
+    while calls(lone):
+        events += send_all(lone, desk)
+    assert events == [
+        local.NotStored(1, Denied()),
+        local.Stored(2, 0, kept=True),
+        local.Stored(3, 1, kept=True),
+        local.Stored(4, 2, kept=True),
+    ]
+    assert desk.service.machine.bounds("topic") == (0, 3)
+
+
+def test_put_that_is_sent_again_after_a_refusal_is_reported_as_stored() -> None:
+    """SVC-2 SVC-7: the put behind it is stored once. A sent put is judged by its own answer."""
+    resent_after_a_refusal()
+
+
 def test_put_outcome_is_unknown_after_permission_is_withdrawn() -> None:
     """SVC-2"""
     desk, lone = stored()

@@ -39,6 +39,12 @@ def test_storm_pauses_if_an_administrator_cannot_finish_its_work() -> None:
     storm(1001701)
 
 
+@pytest.mark.long
+def test_puts_sent_again_after_a_withdrawn_permission_are_stored_once() -> None:
+    """SVC-2"""
+    storm(5000084)
+
+
 def test_intruder_sends_every_type_that_a_client_may_send() -> None:
     """SEC-2: new frames and commands are covered without a change to the scenario."""
     forger = Forger(Random(0), Overheard(), {"topic": ["mallory"]})

@@ -92,6 +92,10 @@ class Settlements:
         """Return whether the node has answered all settlements before the mark."""
         return all(verb.done >= count for verb, count in zip(self._verbs, mark, strict=True))
 
+    @property
+    def in_flight(self) -> bool:
+        return self._in_flight is not None
+
     def flush(self) -> None:
         """Send the waiting settlements, unless a call is in flight."""
         waiting = self.leave or any(verb.waiting for verb in (*self._verbs, self.renew))

@@ -227,8 +227,10 @@ class Worker:
                 self._routes.not_here(self.topic, route)
             case errors.Overloaded():
                 pass  # `tick` asks again.
+            case errors.Denied() as why if self._settlements.in_flight:
+                self._end(why, NoAnswer(NEVER, denied=True))  # the node may have executed it
             case why:
-                self._end(why)
+                self._end(why, why)
 
     # -- requests from the application --
 
@@ -297,7 +299,8 @@ class Worker:
         if self._works.get(self._where) is not self:
             return  # the worker has ended
         if not isinstance(outcome, Settled):
-            self._end(outcome if isinstance(outcome, errors.Refusal) else errors.Denied())
+            why = outcome if isinstance(outcome, errors.Refusal) else errors.Denied()
+            self._end(why, outcome)
             return
         self._renewed(settle)
         lost = list(leases_of(outcome.stale))
@@ -354,9 +357,10 @@ class Worker:
             grant.renew_at = NEVER  # until the node answers
         self._alarm.due(min(grant.renew_at, grant.until))
 
-    def _end(self, why: errors.AnyRefusal) -> None:
+    def _end(self, why: errors.AnyRefusal, outcome: Outcome) -> None:
+        """End the worker. `outcome` answers the requests that wait for settlements."""
         self._over()
-        self._finish_all(why)
+        self._finish_all(outcome)
         self._host.emit(Ended(*self._where, why), after=0)
 
     def _finish_all(self, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oncecast.client.session.local import (
+    NEVER,
     Confirm,
     Ended,
     Expired,
@@ -357,6 +358,28 @@ def test_refusal_ends_the_worker(why: errors.AnyRefusal) -> None:
     lone.ask(Confirm(1, *HERE))
     lone.answer(call, why)
     assert lone.events == [Finished(1, why), Ended(*HERE, why)]
+
+
+def test_outcome_of_a_settlement_with_a_denied_copy_is_unknown() -> None:
+    """SVC-7: the node may have executed the first copy."""
+    lone = holding(b"a").ask(Handle(*HERE, accept=((7, 0),))).ask(Confirm(1, *HERE))
+    lone.ask(Part(5, *HERE, 30.0)).wait(1.0)
+    again = [each for each in lone.sent if isinstance(each, Call)]
+    unknown = NoAnswer(NEVER, denied=True)
+    assert lone.answer(again[0], errors.Denied()).events == [
+        Finished(1, unknown),
+        Finished(5, unknown),
+        Ended(*HERE, errors.Denied()),
+    ]
+
+
+def test_outcome_of_a_settlement_in_flight_is_unknown_if_its_worker_is_denied() -> None:
+    """SVC-7"""
+    lone = holding(b"a").ask(Handle(*HERE, accept=((7, 0),))).ask(Confirm(1, *HERE))
+    assert lone.hear(WorkEnded(*HERE, NAME, errors.Denied())).events == [
+        Finished(1, NoAnswer(NEVER, denied=True)),
+        Ended(*HERE, errors.Denied()),
+    ]
 
 
 def test_refusal_for_another_worker_is_ignored() -> None:

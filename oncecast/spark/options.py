@@ -95,7 +95,7 @@ ADDRESS = [
 SINK = [
     *ADDRESS,
     Option("topic", text, None, "topic for all rows, instead of the column `topic`"),
-    Option("zstd", level, None, "compression level, 1 to 22"),
+    Option("zstd", level, None, "Zstandard compression level, 1 to 22"),
     Option("createTopics", flag, "true", "create missing topics"),
     Option(
         "topicPolicy",
@@ -109,8 +109,8 @@ SINK = [
         "true",
         "fail if a topic would drop the rows because it has neither retention nor a subscription",
     ),
-    Option("txnAppId", text, None, "identity of the rows, instead of the query id"),
-    Option("txnVersion", version, None, "batch only: number of this batch, with `txnAppId`"),
+    Option("txnAppId", text, None, "identity of the query or job, instead of the query id"),
+    Option("txnVersion", version, None, "batch only: number of this batch; requires `txnAppId`"),
     Option(
         "replay",
         replay,

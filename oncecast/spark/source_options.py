@@ -140,18 +140,25 @@ def columns(value: str) -> tuple[str, ...]:
 
 SOURCE = [
     *ADDRESS,
-    Option("topics", names, None, "names separated by commas; or use `topicPattern`"),
-    Option("topicPattern", pattern, None, "regular expression for whole topic names"),
+    Option(
+        "topics", names, None, "topic names separated by commas; alternatively, set `topicPattern`"
+    ),
+    Option(
+        "topicPattern", pattern, None, "regular expression that must match the whole topic name"
+    ),
     Option("archive", text, None, "directory of an archive with earlier messages"),
     Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON with offsets"),
     Option(
-        "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
+        "startingTimestamp",
+        moment,
+        None,
+        "start time in milliseconds since 1970, instead of `startingOffsets`",
     ),
     Option(
         "startingOffsetsByTimestamp",
         moments,
         None,
-        "JSON object with the start of each topic, in milliseconds since 1970",
+        "JSON object with the start time of each topic in milliseconds since 1970",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -160,39 +167,50 @@ SOURCE = [
         "`latest`, or `error` to fail if a topic has no message since its starting time",
     ),
     Option("endingOffsets", ends, None, "batch only: `latest`, or JSON with offsets"),
-    Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
+    Option("endingTimestamp", moment, None, "batch only: end time in milliseconds since 1970"),
     Option(
         "endingOffsetsByTimestamp",
         moments,
         None,
-        "batch only: JSON object with the end of each topic, in milliseconds since 1970",
+        "batch only: JSON object with the end time of each topic in milliseconds since 1970",
     ),
     Option(
         "timestampType",
         one_of("append", "message"),
         "append",
-        "time that these options refer to: `append`, or `message` for the column `timestamp`",
+        "meaning of the start and end times: `append`, or `message` for the column `timestamp`",
     ),
     Option(
-        "maxOffsetsPerTrigger", positive, None, "streaming only: maximum messages per micro-batch"
+        "maxOffsetsPerTrigger",
+        positive,
+        None,
+        "streaming only: maximum number of messages per micro-batch",
     ),
     Option(
         "minOffsetsPerTrigger",
         positive,
         None,
-        "streaming only: minimum messages to wait for before a micro-batch",
+        "streaming only: minimum number of messages per micro-batch",
     ),
-    Option("maxTriggerDelay", seconds, "15m", "how long `minOffsetsPerTrigger` may wait"),
+    Option(
+        "maxTriggerDelay",
+        seconds,
+        "15m",
+        "maximum time that `minOffsetsPerTrigger` delays a micro-batch",
+    ),
     Option(
         "minPartitions", positive, None, "minimum number of tasks, unless there are fewer messages"
     ),
-    Option("maxRecordsPerPartition", positive, None, "maximum messages per task"),
+    Option("maxRecordsPerPartition", positive, None, "maximum number of messages per task"),
     Option("columns", columns, None, "names of the columns to read, separated by commas"),
     Option(
         "includeHeaders", one_of(*HEADERS), "false", "`true` or `array`: add the column `headers`"
     ),
     Option(
-        "failOnDataLoss", flag, "true", "fail the query if messages are gone; otherwise skip them"
+        "failOnDataLoss",
+        flag,
+        "true",
+        "fail the query if messages were deleted, instead of skipping them",
     ),
     Option(
         "subscription",

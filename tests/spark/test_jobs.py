@@ -56,7 +56,7 @@ def test_audit_describes_damage_to_a_trace(
     words = ["pipeline", "run", "audit", "--examples", "1"]
     assert main([*words, str(trace), str(tmp_path / "notes.txt")]) == 1
     out = capsys.readouterr().out
-    assert "1 alien file: the file contains no line of a trace" in out
+    assert "1 alien file: no line of the file belongs to a trace" in out
     assert f"  {tmp_path / 'notes.txt'}:1" in out
     assert "1 cut tail: the last lines of the file are missing" in out
     assert "1 invalid line: " in out

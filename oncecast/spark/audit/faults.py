@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 FILES: dict[str, str] = {
     "empty file": "the file has no lines",
-    "alien file": "the file contains no line of a trace",
+    "alien file": "no line of the file belongs to a trace",
     "no header": "an older version wrote the file; record the trace again",
     "unknown format": "a newer version wrote the file; audit it with that version",
     "cut head": "the first lines of the file are missing",
@@ -16,9 +16,9 @@ FILES: dict[str, str] = {
     "missing line": "the line numbers have a gap",
     "repeated line": "an earlier line has this number or a higher one",
     "invalid line": "the line is not JSON, or its kind or its fields are wrong",
-    "second header": "a header is in the middle of the file",
+    "second header": "the file has another header after its first line",
     "lines after the end": "the file continues after its last line",
-    "missing file": "the run has more files than those given",
+    "missing file": "a file of the run was not given to the audit",
     "file given twice": "two files are the same part of the same incarnation",
     "killed but complete": "a process was reported as killed, but its trace has an end",
 }
@@ -26,13 +26,13 @@ FILES: dict[str, str] = {
 # -- faults of messages --
 
 STORED: dict[str, str] = {
-    "never stored": "a put has neither an answer nor a delivery",
-    "never answered": "a message was delivered, but its put has no answer",
-    "stored twice": "a message is at two offsets",
+    "never stored": "a put was not answered, and its message was not delivered",
+    "never answered": "a message was delivered, but its put was not answered",
+    "stored twice": "a message is stored at two offsets",
     "stored out of order": "a message is stored before an earlier message of its producer",
     "gap in a sequence": "a producer skipped a sequence number",
     "sequence used twice": "a producer put two messages with the same sequence number",
-    "missing offset": "an offset between two known offsets was neither stored nor delivered",
+    "missing offset": "no message was stored or delivered at an offset between two known offsets",
     "two messages at one offset": "two messages were acknowledged with the same offset",
     "wrong message": "the delivered message is not the message that was stored at the offset",
     "readers disagree": "two deliveries at one offset have different messages",
@@ -46,10 +46,10 @@ DELIVERED: dict[str, str] = {
     "duplicated": "a message was delivered again without a request",
     "out of order": "a message was delivered after a later message",
     "unmarked redelivery": "a message was delivered again without the mark `redelivered`",
-    "not owed": "a message from before the session's start was delivered",
+    "not owed": "a message before the start of the session was delivered",
     "dropped": "unread messages were dropped, but the topic's policy does not allow this",
     "cursor went back": "a session started before messages that were already acknowledged",
-    "session without a start": "a line belongs to a session that has neither attach nor seek",
+    "session without a start": "a line belongs to a session without an attach or a seek",
     "session started twice": "a session has a second attach or seek",
     "after session end": "a line follows the end of its session",
 }

@@ -1,15 +1,15 @@
 """Every error that oncecast raises, with its code, fields, message, remedy and exit status.
 
 OncecastError
-├── InvalidTopic · InvalidName · InvalidArgument     the request is wrong
+├── InvalidTopic · InvalidName · InvalidArgument     the request is invalid
 ├── PayloadTooLarge · TooMany                        a limit is exceeded
 ├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
-├── WrongKind · LeaseLost                            a shared subscription
+├── WrongKind · LeaseLost                            shared subscriptions
 ├── NameInUse · Fenced                               another process uses the name
 ├── Denied                                           the principal has no permission
-├── Revoked                                          the outcome of a denied copy is unknown
+├── Revoked                                          the outcome is unknown
 ├── OutOfRange · MessagesLost                        the topic has no message at this offset
-├── NotStaged · OldNumber · OtherContent · TakenOver  staged puts
+├── NotStaged · OldNumber · OtherContent · TakenOver staged puts
 ├── NotKept · BadBatch
 ├── Forgotten                                        the outcome of a put is unknown
 ├── Overloaded · TimedOut ── NoQuorum                try again later
@@ -85,7 +85,7 @@ class OncecastError(Exception):
         self.remedy = type(self).remedy.format_map(fields)
 
     def reworded(self, message: str = "", remedy: str = "") -> Self:
-        """Return a copy with a different message, remedy or both."""
+        """Return a copy with another message, another remedy or both."""
         error = copy(self)
         error.message, error.remedy = message or self.message, remedy or self.remedy
         return error
@@ -145,7 +145,7 @@ def _take_fields(error: OncecastError, *values: object, **named: object) -> None
     fields = dict(zip(names, values, strict=False)) | named
     missing = [name for name in names if name not in fields and not hasattr(error, name)]
     if missing or len(fields) != len(values) + len(named) or not fields.keys() <= set(names):
-        raise TypeError(f"{type(error).__name__} takes {names}, not {values} and {named}")
+        raise TypeError(f"{type(error).__name__} takes {names}, but got {values} and {named}")
     vars(error).update(fields)
     error.__post_init__()
 
@@ -175,7 +175,7 @@ class InvalidName(OncecastError, ValueError):
 
 
 class InvalidArgument(OncecastError, ValueError):
-    """An argument is invalid, such as a policy that contradicts itself."""
+    """An argument is invalid: for example, a policy contradicts itself."""
 
     code = "invalid-argument"
     message = "an argument is invalid"
@@ -184,7 +184,7 @@ class InvalidArgument(OncecastError, ValueError):
 
 @with_fields
 class PayloadTooLarge(OncecastError, ValueError):
-    """A message or batch exceeds one of the node's limits, and was not stored."""
+    """A message or batch exceeds one of the node's limits, so the node did not store it."""
 
     what: str
     max: int
@@ -204,7 +204,7 @@ class TooMany(OncecastError):
 
     code = "too-many"
     message = "too many {what} (limit {max:,})"
-    remedy = "remove some, or raise the limit"
+    remedy = "remove some of them, or raise the limit"
 
 
 # Topics and subscriptions
@@ -262,7 +262,7 @@ class NotSubscribed(OncecastError, LookupError):
 
 @with_fields
 class WrongKind(OncecastError):
-    """A shared subscription is used like an exclusive one, or vice versa."""
+    """A shared subscription is used as an exclusive one, or vice versa."""
 
     topic: str
     subscription: str
@@ -270,14 +270,19 @@ class WrongKind(OncecastError):
 
     code = "wrong-kind"
     message = "subscription {subscription!r} of topic {topic!r} is {kind}"
-    remedy = "use work() for a shared and subscribe() for an exclusive one, or another name"
-    cli_remedy = "use `oncecast work` for a shared and `oncecast get` for an exclusive one"
+    remedy = (
+        "use work() for a shared subscription and subscribe() for an exclusive one, or choose "
+        "another name"
+    )
+    cli_remedy = (
+        "use `oncecast work` for a shared subscription and `oncecast get` for an exclusive one"
+    )
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields
 class LeaseLost(OncecastError):
-    """The message's lease has ended, so its worker can no longer settle it.
+    """The worker's lease on the message has ended, so the worker can no longer settle it.
 
     Another worker may have the message now. If the handler has stored its effect, the next
     delivery's larger token shows which effect counts.
@@ -289,7 +294,7 @@ class LeaseLost(OncecastError):
 
     code = "lease-lost"
     message = (
-        "the lease of offset {offset} of topic {topic!r} in subscription {subscription!r} has ended"
+        "the lease on offset {offset} of topic {topic!r} in subscription {subscription!r} has ended"
     )
     remedy = "stop working on this message; if this happens often, use a longer lease"
 
@@ -323,26 +328,26 @@ class Fenced(OncecastError):
 
 
 class Denied(OncecastError, PermissionError):
-    """No rule permits this request for the client's user.
+    """No rule permits the client's user to make this request.
 
-    The error is the same whether or not the topic or the name exists.
+    The error is the same whether or not the topic or name exists.
     """
 
     code = "denied"
     message = "permission denied"
-    remedy = "ask an administrator for a rule that permits it, or log in as another user"
+    remedy = "ask an administrator for a rule that permits the request, or log in as another user"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
 class Revoked(OncecastError):
     """The node denied a repeated request, but may have executed an earlier copy of it.
 
-    The permission was withdrawn in between, or the client sent the copies as different users.
+    Between the copies, the permission was withdrawn or the client logged in as another user.
     """
 
     code = "revoked"
     message = "outcome unknown: permission was denied when the client repeated the request"
-    remedy = "check whether the change was made before you make it again"
+    remedy = "check whether the change was made before you repeat the request"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
@@ -354,7 +359,7 @@ class OutOfRange(OncecastError, ValueError):
 
     code = "out-of-range"
     message = "the offset is beyond the end of the topic (next offset {next})"
-    remedy = "use a smaller offset; check whether the topic was deleted and recreated"
+    remedy = "use a lower offset, and check whether the topic was deleted and recreated"
     exit_status = ExitStatus.USAGE
 
 
@@ -370,7 +375,7 @@ class MessagesLost(OncecastError):
     next: int
 
     code = "messages-lost"
-    message = "offsets {first} to {last} of topic {topic!r} were dropped unread"
+    message = "offsets {first} to {last} of topic {topic!r} were dropped before they were read"
     remedy = "read sooner, or turn off drop_unread in the topic's policy"
 
     @property
@@ -380,15 +385,15 @@ class MessagesLost(OncecastError):
 
 @with_fields
 class NotStaged(OncecastError):
-    """A part to be published was never staged."""
+    """A publish names a part that is not staged."""
 
     source: str
     number: int
     part: str
 
     code = "not-staged"
-    message = "part {part!r} of {source!r} number {number} is not staged"
-    remedy = "stage all parts of this number again, then publish"
+    message = "part {part!r} of number {number} from source {source!r} is not staged"
+    remedy = "stage all parts of this number again, then publish it"
 
 
 @with_fields
@@ -400,8 +405,8 @@ class OldNumber(OncecastError):
     last: int
 
     code = "old-number"
-    message = "number {number} of {source!r} is below the last published number {last}"
-    remedy = "continue after number {last}, or use another source"
+    message = "number {number} of source {source!r} is below the last published number, {last}"
+    remedy = "use a number above {last}, or another source"
 
 
 @with_fields
@@ -412,8 +417,8 @@ class OtherContent(OncecastError):
     number: int
 
     code = "other-content"
-    message = "number {number} of {source!r} was already published with different content"
-    remedy = "publish new content under a higher number, or use another source"
+    message = "source {source!r} has already published number {number} with different content"
+    remedy = "use a higher number for new content, or use another source"
 
 
 @with_fields
@@ -436,7 +441,7 @@ class NotKept(OncecastError):
 
     code = "not-kept"
     message = "topic {topic!r} would drop the messages: it has no retention and no subscription"
-    remedy = "set a policy that retains messages, or subscribe to it first"
+    remedy = "set a policy that retains messages, or subscribe to the topic first"
     cli_remedy = "set its policy with `oncecast topic set`, or subscribe with `oncecast sub`"
 
 
@@ -465,8 +470,8 @@ class Forgotten(OncecastError):
 
     code = "forgotten"
     message = (
-        "outcome unknown: topic {topic!r} no longer has a record of producer {producer!r}; it was "
-        "idle for too long, or the topic was deleted"
+        "outcome unknown: topic {topic!r} no longer has a record of producer {producer!r}, because "
+        "the producer was idle for too long or the topic was deleted"
     )
     remedy = "check the topic before resending"
 
@@ -494,7 +499,7 @@ class Overloaded(OncecastError):
         if self.what == DISK:
             self.message = "the node's disk is full"
         elif self.what == RULES:
-            self.message = "the process has just joined its ring and does not know the rules yet"
+            self.message = "the process has just joined its ring and has no access rules yet"
 
 
 class TimedOut(OncecastError, TimeoutError):
@@ -573,13 +578,13 @@ class Unopened(SessionError):
 
 @with_fields
 class Gap(SessionError):
-    """The session must resend all messages from sequence `expected` on."""
+    """The session must resend all messages, starting with sequence number `expected`."""
 
     expected: int
 
     code = "gap"
-    message = "messages are missing from sequence {expected} on"
-    remedy = "resend them"
+    message = "messages are missing, starting with sequence number {expected}"
+    remedy = "resend the missing messages"
 
 
 @with_fields
@@ -590,7 +595,7 @@ class Repositioned(SessionError):
     cursor: int
 
     code = "repositioned"
-    message = "the subscription was moved to offset {cursor}"
+    message = "another client moved the subscription to offset {cursor}"
     remedy = "continue reading there"
 
 
@@ -601,8 +606,8 @@ class NotHere(SessionError):
     topic: str
 
     code = "not-here"
-    message = "topic {topic!r} does not belong to this group"
-    remedy = "ask any process of the ring for its owner"
+    message = "this group does not own topic {topic!r}"
+    remedy = "ask any process of the ring which group owns the topic"
 
 
 # Coordination and streams
@@ -624,7 +629,7 @@ class NotReached(CoordinationError):
 
     code = "not-reached"
     message = "the group has {count} of {size} members: {members}"
-    remedy = "start more processes, use a peer that is up, or wait for fewer members"
+    remedy = "start more processes, use a peer that is running, or wait for fewer members"
 
     @property
     def count(self) -> int:
@@ -637,18 +642,18 @@ class NotReached(CoordinationError):
 
 @with_fields
 class NotDeposited(CoordinationError):
-    """An element was not added to the queue, or may not have been added if `perhaps` is true."""
+    """An element was not added to the queue. If `perhaps` is true, it may have been added."""
 
     queue: str
     perhaps: bool
 
     code = "not-deposited"
     message = "queue {queue!r}: {cause}"
-    remedy = "check that a majority of the acceptors are up, then try again"
+    remedy = "check that a majority of the acceptors are running, then try again"
 
     @property
     def cause(self) -> str:
-        return "no answer; the element may be queued" if self.perhaps else "no acceptor is up"
+        return "no answer; the element may be in the queue" if self.perhaps else "no acceptor is up"
 
 
 @with_fields
@@ -659,8 +664,8 @@ class Lapse(CoordinationError):
     token: int
 
     code = "lapse"
-    message = "lock {lock!r} is no longer held: the lease of token {token} expired"
-    remedy = "acquire it again, and check for unfinished work"
+    message = "lock {lock!r} is no longer held: the lease with token {token} has expired"
+    remedy = "acquire the lock again, and check for unfinished work"
 
 
 @with_fields
@@ -671,7 +676,7 @@ class Stale(CoordinationError):
     highest: int
 
     code = "stale"
-    message = "token {token} is stale: token {highest} has been used since then"
+    message = "token {token} is stale: token {highest} has already been used"
     remedy = "acquire the lock again"
 
 
@@ -722,7 +727,7 @@ class CacheFull(StreamError):
     """The writer's cache is full, and no space was freed in time."""
 
     code = "no-room"
-    message = "the cache is full, and no space was freed in time"
+    message = "the cache is full, and no space became free in time"
 
 
 class NotMatched(StreamError):
@@ -742,16 +747,16 @@ class NotMatched(StreamError):
     ) -> None:
         message = f"waited for {wanted}, found {there}"
         if mismatched:
-            each = (f"{peer} in {', '.join(less)}" for peer, less in sorted(mismatched.items()))
-            message += f"; the writer offers less than the reader requests: {'; '.join(each)}"
-            remedy = "offer more, or request less"
+            each = (f"{peer} ({', '.join(less)})" for peer, less in sorted(mismatched.items()))
+            message += f"; the writer offers less than the reader requests: {', '.join(each)}"
+            remedy = "offer more in the writer's QoS, or request less in the reader's"
             self.exit_status = ExitStatus.NOT_ALLOWED
         elif known:
-            message += f"; other processes have opened {', '.join(known)}"
-            remedy = "open one of these, or wait longer"
+            message += f"; other processes have opened these streams: {', '.join(known)}"
+            remedy = "open one of these streams, or wait longer"
         else:
             message += "; no other process has opened a stream"
-            remedy = "start the other processes, or use a peer that is up"
+            remedy = "start the other processes, or use a peer that is running"
         super().__init__(stream, message, remedy)
         self.there, self.mismatched = there, dict(mismatched)
 
@@ -761,7 +766,7 @@ class NotReceived(StreamError):
 
     code = "not-received"
     message = "readers did not acknowledge all values in time"
-    remedy = "wait longer"
+    remedy = "raise the timeout"
 
 
 class NotOpen(StreamError):
@@ -775,7 +780,7 @@ class NoCluster(StreamError):
     """A persistent stream needs a cluster to store its values."""
 
     code = "no-cluster"
-    message = "a persistent stream needs a cluster, and this node has none"
+    message = "a persistent stream needs a cluster, but this node is not connected to one"
     remedy = "join with through='HOST:PORT' of a cluster node, or use TRANSIENT_LOCAL"
 
 
@@ -794,7 +799,7 @@ class DiskFull(StorageError):
 
     code = "disk-full"
     message = "the disk is full"
-    remedy = "free disk space"
+    remedy = "free up disk space"
 
 
 class SyncFailed(StorageError):
@@ -807,9 +812,9 @@ class SyncFailed(StorageError):
 
 @with_fields
 class Corrupt(StorageError):
-    """The data on disk is not what was written. Records `first` to `last` are lost.
+    """The data on disk differs from what was written. Records `first` to `last` are lost.
 
-    `first` is 0 if the numbers of the lost records are unknown.
+    If the numbers of the lost records are unknown, `first` is 0.
     """
 
     file: str
@@ -839,11 +844,11 @@ class Crippled(StorageError):
     """The disk has lost records that this replica needs and cannot get from its peers."""
 
     code = "crippled"
-    message = "the replica has lost records"
+    message = "this replica has lost log records that it needs"
 
 
 class NoSuchRecord(StorageError, LookupError):
-    """The record was never written or has been truncated."""
+    """The record was never written, or the log has been truncated."""
 
     code = "no-such-record"
     message = "the record is not in the log"
@@ -858,14 +863,14 @@ class RecordTooLarge(StorageError, ValueError):
 
     code = "record-too-large"
     message = "the record is {size:,} bytes long (limit {max:,})"
-    remedy = "split it"
+    remedy = "split the record"
 
 
 class WrongFormat(StorageError):
     """This version of oncecast does not support the format of the directory."""
 
     code = "wrong-format"
-    message = "the directory has an unknown format"
+    message = "this version of oncecast does not support the directory's format"
 
 
 @with_fields
@@ -935,7 +940,7 @@ class NotAuthenticated(Refused):
 
 
 class Absent(NetworkError):
-    """The process does not currently host this node. Dial it again later."""
+    """The process does not currently host this node. Try again later."""
 
     code = "absent"
     message = "the process does not host this node"
@@ -964,7 +969,7 @@ class WrongWireFormat(ProtocolError):
     ours: int
 
     code = "wrong-wire-format"
-    message = "the peer uses wire format {theirs}, this node uses {ours}"
+    message = "the peer uses wire format {theirs}, but this node uses {ours}"
     remedy = "upgrade the older of the two"
 
 
@@ -992,7 +997,7 @@ class OutOfPlace(ProtocolError):
     """The frame is not allowed at this point in the connection."""
 
     code = "out-of-place"
-    message = "the frame is not allowed here"
+    message = "the frame is not allowed at this point in the connection"
 
 
 # Nodes, settings and Spark
@@ -1002,8 +1007,8 @@ class Diverged(OncecastError):
     """This replica's state differs from the majority's, so the replica must stop."""
 
     code = "diverged"
-    message = "the state of this replica differs from the majority"
-    remedy = "move its data directory away and let it join again"
+    message = "the state of this replica differs from that of the majority"
+    remedy = "move its data directory aside and restart it, so that it joins again"
 
 
 @with_fields
@@ -1015,7 +1020,7 @@ class Outdated(OncecastError):
 
     code = "outdated"
     message = "the group is at feature level {level}; this program supports levels up to {known}"
-    remedy = "upgrade oncecast on this node and restart it with the same data"
+    remedy = "upgrade oncecast on this node, then restart the node with the same data directory"
 
 
 @with_fields
@@ -1047,10 +1052,10 @@ class BadSetting(SettingsError, ValueError):
 
 
 class NotAllowed(SettingsError):
-    """Other machines could reach the node without TLS, and `insecure` is not set."""
+    """Other machines can reach the node without TLS, and `insecure` is not set."""
 
     code = "not-allowed"
-    message = "the address is reachable from other machines, and TLS is off"
+    message = "the address is reachable from other machines, but TLS is off"
     exit_status = ExitStatus.NOT_ALLOWED
 
 
@@ -1088,7 +1093,7 @@ class DataLost(OncecastError):
     code = "data-lost"
     message = "messages were deleted before the query read them"
     remedy = (
-        "set the subscription option or a longer retention; to skip the messages, set "
+        "set the option `subscription`, or a longer retention; to skip the messages, set "
         "failOnDataLoss to false"
     )
 

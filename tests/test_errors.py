@@ -77,7 +77,10 @@ def test_error_keeps_its_fields_and_texts_in_copies_and_pickles() -> None:
     error = errors.MessagesLost("t", 3, 7).within("group g").reworded(remedy="read sooner")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), again.topic, again.first, again.next) == (errors.MessagesLost, "t", 3, 7)
-    assert str(again) == "group g: offsets 3 to 6 of topic 't' were dropped unread; read sooner"
+    assert (
+        str(again)
+        == "group g: offsets 3 to 6 of topic 't' were dropped before they were read; read sooner"
+    )
     late = pickle.loads(pickle.dumps(errors.NotConnected("no answer", refused=False)))
     assert (str(late), late.refused, repr(late)) == (
         "no answer",

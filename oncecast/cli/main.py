@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not is_of_output(error):
             raise
         _discard_output()
-        return complain(f"cannot write the output: {error.strerror}; free disk space")
+        return complain(f"cannot write the output: {error.strerror}; free up disk space")
     return status
 
 

@@ -25,7 +25,7 @@ def split(address: str) -> tuple[str, int]:
     """Return the host and port of an address, without the node name, or raise BadAddress."""
     match = ADDRESS.fullmatch(address)
     if match is None:
-        raise BadAddress(f"{address!r:.300} is not an address")
+        raise BadAddress(f"{address!r:.300} is not a valid address")
     if int(match["port"]) > 0xFFFF:
         raise BadAddress(f"{address}: the port is too high (limit 65535)", "use another port")
     return match["host"].strip("[]"), int(match["port"])
@@ -34,7 +34,9 @@ def split(address: str) -> tuple[str, int]:
 def split_process(address: str) -> tuple[str, int]:
     """Return the host and port of a process. Raise BadAddress if the address has a node name."""
     if name_of(address):
-        raise BadAddress(f"{address!r} names a node within a process", 'write only "host:port"')
+        raise BadAddress(
+            f"{address!r} names a node within a process", 'use only the "host:port" part'
+        )
     return split(address)
 
 

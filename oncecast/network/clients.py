@@ -43,11 +43,14 @@ class Clients:
             )
         if not name.isprintable():
             raise Refused(
-                f"the client name {name[:40]!r} has unprintable characters", "remove them"
+                f"the client name {name[:40]!r} contains unprintable characters", "remove them"
             )
         id = NodeId(PREFIX + name)
         if older := self.here.get(id):
-            older.oust(f"another connection has taken over the name {name!r}; use unique names")
+            older.oust(
+                f"another connection has taken over the name {name!r}; give each client its own "
+                "name"
+            )
         client = self.here[id] = Client(
             self._wires, connection, id, self._codec, self._deliver, self._gone, principal
         )

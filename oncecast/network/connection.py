@@ -328,9 +328,9 @@ class Connection(asyncio.BufferedProtocol):
             self.heard = now
         patience = options.frame_timeout + self.framer.unfinished / SLOWEST_LINK
         if self.framer.unfinished and now - self.began > patience:
-            self.fail("overdue", f"frame unfinished after {now - self.began:.1f} s")
+            self.fail("overdue", f"a frame was incomplete after {now - self.began:.1f} s")
         elif now - self.heard > SILENT_AFTER * options.keepalive:
-            self.fail("silent", f"nothing heard for {now - self.heard:.1f} s")
+            self.fail("silent", f"no data received for {now - self.heard:.1f} s")
 
     def _moves(self) -> bool:
         """Return whether the peer has acknowledged part of a backlog since the last check.
@@ -403,7 +403,7 @@ class Greeting:
 
     def frame(self, kind: int, body: Buffer) -> None:
         if kind != GREETING:
-            raise OutOfPlace(f"a frame of kind {kind} arrived before the handshake")
+            raise OutOfPlace(f"a frame of kind {kind} arrived before the end of the handshake")
         if self._greeting.cancelled():
             return  # the handshake timed out, so the connection is about to be dropped
         if self._greeting.done():

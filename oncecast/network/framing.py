@@ -122,7 +122,10 @@ class Framer:
         """Check the preamble bytes received so far. Return whether the preamble is complete."""
         seen = bytes(self._scratch[: min(end, len(PREAMBLE))])
         if not MAGIC.startswith(seen[: len(MAGIC)]):
-            raise NotOncecast(f"not an oncecast connection: starts with {seen!r}", guess(seen))
+            raise NotOncecast(
+                f"the peer does not speak the oncecast protocol: its first bytes are {seen!r}",
+                guess(seen),
+            )
         if len(seen) < len(PREAMBLE):
             return False
         if seen != PREAMBLE:

@@ -74,14 +74,14 @@ class Gate:
         if len(hello.nonce) != NONCE_BYTES:
             raise Refused(
                 f"{sender} has no cluster secret",
-                "copy this node's cluster_secret_file to it",
+                "copy this node's cluster_secret_file to that node",
             )
         meeting = meeting_of(hello, secrets.token_bytes(NONCE_BYTES))
         proof = await dialler.ask(Challenge(nonce=meeting.acceptor_nonce))
         if not secret.proves(proved(proof).mac, DIALLER, meeting):
             raise Refused(
                 f"{sender} has a different cluster secret",
-                "copy this node's cluster_secret_file to it",
+                "copy this node's cluster_secret_file to that node",
             )
         return Admission(NODE, mac=secret.proof(ACCEPTOR, meeting))
 

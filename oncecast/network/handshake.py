@@ -106,12 +106,12 @@ class Identity(msgspec.Struct, frozen=True):
         sender = hello.sender or "a client"
         if hello.version != VERSION:
             raise Refused(
-                f"{sender} uses protocol version {hello.version}, {self.me} version {VERSION}",
-                "upgrade the older one",
+                f"{sender} uses protocol version {hello.version}, but {self.me} uses {VERSION}",
+                "upgrade the older of the two",
             )
         if hello.cluster != self.cluster:
             raise Refused(
-                f"{sender} belongs to cluster {hello.cluster!r}, {self.me} to {self.cluster!r}",
+                f"{sender} belongs to cluster {hello.cluster!r}, but {self.me} to {self.cluster!r}",
                 "correct the address or the cluster name",
             )
 
@@ -120,7 +120,7 @@ class Identity(msgspec.Struct, frozen=True):
         mine = process_of(self.me)  # nodes in one process do not dial each other
         if process_of(NodeId(hello.sender)) == mine and hello.incarnation == self.incarnation:
             raise Refused(
-                f"{mine} has dialled itself as {hello.to}", "remove its own address from its peers"
+                f"{mine} has dialled itself as {hello.to}", "remove this address from its own peers"
             )
         if process_of(NodeId(hello.sender)) == mine:
             raise Refused(f"two nodes have the id {mine}", "give each node its own address")
@@ -142,7 +142,8 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
             return greeting
         case Welcome():
             raise Refused(
-                f"dialled {expected}, but {greeting.sender} answered", "correct the address"
+                f"this node dialled {expected}, but {greeting.sender} answered",
+                "correct the address",
             )
         case Refusal():
             raise turned_down(greeting)
@@ -164,7 +165,8 @@ async def introduce(hello: Hello, secret: ClusterSecret | None, ask: Ask) -> Val
     answer = await ask(hello)
     if secret is None and isinstance(answer, Challenge):
         raise Refused(
-            f"{hello.to} requires the cluster secret", "set cluster_secret_file to a copy of it"
+            f"{hello.to} requires the cluster secret",
+            "set cluster_secret_file to a copy of its secret",
         )
     if secret is not None and isinstance(answer, Challenge):
         meeting = meeting_of(hello, answer.nonce)
@@ -174,7 +176,7 @@ async def introduce(hello: Hello, secret: ClusterSecret | None, ask: Ask) -> Val
     if secret is not None and isinstance(answer, Welcome):
         raise Refused(
             f"{hello.to} did not prove that it knows the cluster secret",
-            "copy this node's cluster_secret_file to it",
+            "copy this node's cluster_secret_file to that node",
         )
     return answer
 

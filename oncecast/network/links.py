@@ -230,7 +230,7 @@ class Inbound:
         elif kind == BYE:
             self.connection.close("closed by the peer")
         else:
-            raise OutOfPlace(f"a peer must not send a frame of kind {kind}")
+            raise OutOfPlace(f"a peer sent a frame of kind {kind}, which peers must not send")
 
     def lost(self, reason: str) -> None:
         pass  # our own link to the peer detects its failure

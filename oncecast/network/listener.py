@@ -35,7 +35,7 @@ from oncecast.network.seats import Seats, owner_of
 from oncecast.network.trust import Trust
 
 BACKLOG = 256
-CLOSED_EARLY = "closed during the TLS handshake; the peer may reject this node's certificate"
+CLOSED_EARLY = "closed during the TLS handshake; the peer may have rejected this node's certificate"
 ACCEPT_PAUSE = 0.1  # seconds to wait when file descriptors run out
 
 Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
@@ -62,7 +62,7 @@ class Listener:
             if tls is None and not self._trust.insecure and not is_loopback(host):
                 await self.close()
                 raise CannotListen(
-                    f"{host}:{port} is reachable from other machines, and TLS is off",
+                    f"{host}:{port} is reachable from other machines, but TLS is off",
                     "provide a certificate, listen on 127.0.0.1, or set insecure=True",
                 )
             self._gate.exposed |= not is_loopback(host)
@@ -126,9 +126,9 @@ class Listener:
                     connection, hello, partial(greeting.ask, connection)
                 )
         except TimeoutError:
-            connection.fail("overdue", f"no handshake within {timeout} s")
+            connection.fail("overdue", f"the handshake was not complete within {timeout} s")
         except asyncio.CancelledError:
-            connection.fail("crowded", "closed before the handshake was done")
+            connection.fail("crowded", "closed before the handshake was complete")
             raise
         except ssl.SSLError as error:
             reason = f"TLS handshake failed: {tls_reason(error)}"
@@ -181,7 +181,9 @@ class Listener:
 
     def _stack(self, name: str) -> LocalStack:
         if name not in self.stacks:
-            raise Absent(f"no replica of {name[:64]} here", f"ask {self._identity.me} where it is")
+            raise Absent(
+                f"this process has no replica of {name[:64]}", "ask it which processes have one"
+            )
         return self.stacks[name]
 
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:

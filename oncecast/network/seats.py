@@ -39,7 +39,7 @@ class Seats:
         """Raise Absent if the peer limit is reached."""
         limit = self._options.peers_max
         if len(self._peers) >= limit:
-            raise self._full("of peers", limit, "peers_max")
+            raise self._full("from peers", limit, "peers_max")
 
     def make_space(self, owner: str) -> None:
         """Close another owner's connection if all are taken, or raise Absent."""
@@ -47,15 +47,17 @@ class Seats:
         kind = owner.partition(" ")[0]
         limit = options.user_connections_max if kind == USER else options.host_connections_max
         if limit and taken >= limit:
-            raise self._full(f"of one {kind}", limit, f"{kind}_connections_max")
+            raise self._full(f"from one {kind}", limit, f"{kind}_connections_max")
         if len(self._clients) < options.connections_max:
             return
         most = max(self._owners.values(), key=len, default={})
         if len(most) <= taken + 1:
-            raise self._full("of clients", options.connections_max, "connections_max")
+            raise self._full("from clients", options.connections_max, "connections_max")
         newest = next(reversed(most))
         self._leave(newest)
-        newest.fail("crowded", "its owner has the most connections, and another owner needs one")
+        newest.fail(
+            "crowded", "its owner has the most connections, and another owner needs a connection"
+        )
 
     def _full(self, which: str, limit: int, setting: str) -> Absent:
         self._stats.crowded += 1

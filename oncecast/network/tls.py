@@ -70,7 +70,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     def _unusable(self, error: OSError) -> TlsUnusable:
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
             return TlsUnusable(
-                f"{self.key} is not the key of certificate {self.certificate}",
+                f"key {self.key} does not match certificate {self.certificate}",
                 "use a certificate and key that were generated together",
             )
         files = [("certificate", self.certificate), ("key", self.key), ("CA", self.ca)]
@@ -83,7 +83,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
                 return TlsUnusable(f"{what} {file}: {unreadable.strerror}", "use a readable file")
         named = ", ".join(f"{what} {file}" for what, file in given)
         return TlsUnusable(
-            f"cannot load {named}: {error}", "use existing PEM files that belong together"
+            f"cannot load {named}: {error}", "use readable PEM files that belong together"
         )
 
     def check(self, now: float) -> None:
@@ -183,14 +183,14 @@ def certificates_in(file: str | PathLike[str]) -> list[Certificate]:
     except (OSError, ValueError, Malformed) as error:
         raise TlsUnusable(f"cannot read {file}: {error}", "use a PEM file") from error
     if not found:
-        raise TlsUnusable(f"{file} contains no certificate", "use a PEM file")
+        raise TlsUnusable(f"{file} contains no certificate", "use a PEM file that contains one")
     return found
 
 
 def check_period(certificate: Certificate, what: str, now: float) -> None:
     begins, ends = certificate.begins, certificate.ends
     if ends <= now:
-        raise TlsUnusable(f"{what} expired on {date(ends)}", "renew it")
+        raise TlsUnusable(f"{what} expired on {date(ends)}", "renew the certificate")
     if begins > now:
         raise TlsUnusable(
             f"{what} is not valid before {date(begins)}", "correct the clock, or wait"

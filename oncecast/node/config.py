@@ -166,7 +166,7 @@ def read_file(path: str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         cause = getattr(error, "strerror", None) or error
-        raise BadSetting(f"{path}: {cause}", "give a readable TOML file") from None
+        raise BadSetting(f"{path}: {cause}", "use a readable TOML file") from None
 
 
 def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
@@ -175,7 +175,7 @@ def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
     if known is None:
         near = difflib.get_close_matches(name, TABLE, 1)
         hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TABLE)}"
-        raise BadSetting(f"{where}: no such setting", hint)
+        raise BadSetting(f"{where}: unknown setting", hint)
     import msgspec  # imported here to keep `oncecast --help` fast
 
     kind = Annotated[known.kind, msgspec.Meta(gt=0)] if known.kind in (int, float) else known.kind
@@ -200,20 +200,22 @@ def checked(settings: Settings) -> Settings:
     from oncecast.replication.quorum import SIZE_MAX  # imported here because it loads msgspec
 
     if bool(settings.tls_certificate) != bool(settings.tls_key):
-        raise BadSetting("TLS needs tls_certificate and tls_key", "give both, or none")
+        raise BadSetting("TLS needs both tls_certificate and tls_key", "set both or neither")
     if settings.tls_ca and not settings.tls_certificate:
-        raise BadSetting("tls_ca needs tls_certificate and tls_key", "give all three, or none")
+        raise BadSetting("tls_ca needs tls_certificate and tls_key", "set all three or none")
     if settings.tls_crl and not settings.tls_ca:
-        raise BadSetting("tls_crl needs tls_ca", "give the CA that signed the list")
+        raise BadSetting(
+            "tls_crl needs tls_ca", "set tls_ca to the CA that signed the revocation list"
+        )
     if settings.replicas > SIZE_MAX:
         raise BadSetting(
-            f"replicas: a group has at most {SIZE_MAX} replicas, not {settings.replicas}",
+            f"replicas is {settings.replicas} (limit {SIZE_MAX})",
             "use 3, or 5 to survive two failures",
         )
     if settings.suspicion < 2 * settings.heartbeat:
         raise BadSetting(
-            f"suspicion: {settings.suspicion:g} s is less than two heartbeats of "
-            f"{settings.heartbeat:g} s, so that a single late heartbeat would trigger an election",
+            f"suspicion is {settings.suspicion:g} s, less than twice the heartbeat of "
+            f"{settings.heartbeat:g} s, so a single late heartbeat would trigger an election",
             "raise suspicion, or lower heartbeat",
         )
     if settings.join and not settings.advertise and is_wildcard(settings.listen):

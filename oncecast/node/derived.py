@@ -74,7 +74,10 @@ def ring_options_of(settings: Settings) -> RingOptions:
 def warn_of_batches(settings: Settings) -> None:
     """Log a warning if a batch could delay a heartbeat for longer than `suspicion`."""
     if settings.batch_bytes_max > SLOWEST * settings.suspicion:
-        remedy = "a batch may delay heartbeats and trigger an election: lower it or raise suspicion"
+        remedy = (
+            "lower batch_bytes_max or raise suspicion; otherwise a large batch may delay "
+            "heartbeats and trigger an election"
+        )
         facts = {"batch_bytes_max": settings.batch_bytes_max, "suspicion": settings.suspicion}
         logger.warning(line("long_batches", {**facts, "remedy": remedy}))
 
@@ -113,7 +116,7 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
         raise BadSetting(
             f"cluster_secret_file: the secret in {path} is {len(secret)} bytes long (minimum "
             f"{SECRET_BYTES_MIN})",
-            f"run openssl rand -base64 32 > {path}",
+            f"generate a longer one: openssl rand -base64 32 > {path}",
         )
     return ClusterSecret(secret)
 
@@ -134,7 +137,7 @@ def check_exposure(settings: Settings) -> None:
     host, _ = split_process(settings.listen)
     if not guarded and not is_loopback(host):
         raise NotAllowed(
-            f"{settings.listen} is reachable from other machines, and TLS is off",
+            f"{settings.listen} is reachable from other machines, but TLS is off",
             "give this node a certificate (tls_certificate, tls_key, tls_ca), listen on "
             "127.0.0.1, or set insecure",
         )
@@ -143,7 +146,7 @@ def check_exposure(settings: Settings) -> None:
 def warn_of_join(settings: Settings, kind: str) -> None:
     """Log a warning that `join` is ignored, because this node has its own group or ring."""
     why = f"this node is the only member of the {kind} in its directory"
-    remedy = "to join them, use an empty directory; or let them join this node"
+    remedy = "to join the other nodes, use an empty directory; or let them join this node"
     facts = {"join": settings.join, "data": settings.data, "why": why, "remedy": remedy}
     logger.warning(line("join_ignored", facts))
 
@@ -163,5 +166,6 @@ def listen_address(settings: Settings) -> tuple[str | socket.socket, NodeId]:
     try:
         sock = socket.create_server((host, 0), family=family)
     except OSError as error:
-        raise CannotListen(f"{listen}: {error.strerror or error}", "listen elsewhere") from error
+        cause = error.strerror or error
+        raise CannotListen(f"cannot listen on {listen}: {cause}", "use another address") from error
     return sock, NodeId(advertise or f"{listen.rsplit(':', 1)[0]}:{sock.getsockname()[1]}")

@@ -62,7 +62,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
         found = list(directory.iterdir()) if directory.is_dir() else []
         if not all(ours.fullmatch(each.name) for each in found):
             raise WrongFormat(
-                f"{directory}: the directory contains files that do not belong to a node",
+                f"{directory} contains files that do not belong to a node",
                 "use an empty or new directory",
             )
         disk = OsDisk(directory)
@@ -127,7 +127,7 @@ def set_aside(path: str) -> Path:
         directory.rename(aside)
     except OSError as error:
         raise WrongFormat(
-            f"{directory}: damaged, and cannot be renamed ({error.strerror or error})",
+            f"{directory} is damaged and cannot be renamed ({error.strerror or error})",
             "move its files elsewhere; the node will then rejoin its group",
         ) from error
     return aside
@@ -148,7 +148,7 @@ def recall_ring(path: str) -> RingIdentity | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise WrongFormat(
-            f"{file}: {error}", "restore it, or delete it to start a new group"
+            f"{file}: {error}", "restore this file, or delete it to start a new group"
         ) from error
 
 

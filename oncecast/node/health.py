@@ -5,7 +5,7 @@
     ok           this node accepts puts, or knows the leader that does
     disk-full    the node has too little disk space, and refuses puts
     joining      the node is not a member of its group yet
-    no-leader    the node knows no leader of its group
+    no-leader    the node does not know its group's leader
     no-quorum    too few members of the group are reachable
     draining     the process was told to stop
     failed       the process is stopping because of an error, such as a disk failure

@@ -44,9 +44,9 @@ class HttpAccess:
         if self._exposed and not self.token and self.tls is None:
             raise NotAllowed(
                 f"http: {self._settings.http} is reachable from other machines without a token "
-                "and without TLS",
+                "or TLS",
                 "set http_token_file, give this node a certificate (tls_certificate, tls_key, "
-                "tls_ca), or use 127.0.0.1",
+                "tls_ca), or listen on 127.0.0.1",
             )
 
     def _context(self) -> ssl.SSLContext | None:
@@ -66,7 +66,7 @@ class HttpAccess:
             raise TlsUnusable(
                 f"cannot load {settings.tls_certificate}, {settings.tls_key} or "
                 f"{settings.tls_ca}: {error}",
-                "use existing PEM files that belong together",
+                "use readable PEM files that belong together",
             ) from error
         return context
 
@@ -97,7 +97,7 @@ def read_token(file: str) -> str:
         token, mode = path.read_text().strip(), path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         cause = getattr(error, "strerror", None) or error
-        raise BadSetting(f"http_token_file: {file}: {cause}", "give a readable file") from None
+        raise BadSetting(f"http_token_file: {file}: {cause}", "use a readable file") from None
     if len(token) < TOKEN_CHARACTERS_MIN:
         raise BadSetting(
             f"http_token_file: {file}: the token has {len(token)} characters (minimum "
@@ -106,8 +106,8 @@ def read_token(file: str) -> str:
         )
     if not token.isascii() or not token.isprintable():
         raise BadSetting(
-            f"http_token_file: {file}: the token is not a line of printable ASCII characters",
-            "use only these",
+            f"http_token_file: {file}: the token is not one line of printable ASCII characters",
+            "use a token of letters and digits",
         )
     if mode & OTHERS:
         facts = {"file": file, "remedy": f"run chmod 600 {file}"}

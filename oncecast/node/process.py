@@ -57,7 +57,7 @@ class Process:
         named = tuple(map(NodeId, addresses(settings.join)))
         self.joined = without(named, self.me)  # nodes to ask for membership
         if named and not self.joined:
-            raise BadSetting(f"join: {self.me} is this node", "name another node")
+            raise BadSetting(f"join: {self.me} is this node itself", "name another node")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
         self._http = HttpServer(pages, self._http_access.admits)
         self.http_port = 0

@@ -238,7 +238,7 @@ class Replica:
         await asyncio.wait((self._retired,), timeout=HAND_OVER_SECONDS)
         if leads and not self.alone:
             leader = self.group.leader if self.group.leader != self.me else ""
-            facts = {"to": leader or "nobody", "seconds": round(time.monotonic() - began, 3)}
+            facts = {"to": leader or "none", "seconds": round(time.monotonic() - began, 3)}
             level = logging.INFO if leader else logging.WARNING
             logger.log(level, line("handed_over", {**self._named, **facts}))
 
@@ -261,7 +261,7 @@ class Replica:
             self._tell_level(event)
         elif isinstance(event, News):
             self._note_group()
-            facts = {"node": event.node or "nobody", "applied": self.group.applied}
+            facts = {"node": event.node or "none", "applied": self.group.applied}
             level = logging.WARNING if event.what == "suspected" else logging.INFO
             logger.log(level, line(event.what, {**self._named, **facts}))
             if event.what == "leader":
@@ -304,7 +304,8 @@ class Replica:
         theirs = self.parts.service.machine.registry.limits.batch_bytes_max
         if theirs != ours:
             remedy = (
-                "use the same value on all nodes, or this one cannot accept the leader's batches"
+                "use the same value on all nodes; otherwise this node cannot accept the leader's "
+                "batches"
             )
             facts = {"setting": "batch_bytes_max", "here": ours, "leader": theirs}
             logger.error(line("differs", {**self._named, **facts, "remedy": remedy}))
@@ -320,7 +321,7 @@ class Replica:
         elif not group.is_member:
             status, reason = "joining", "this node is not a member of the group yet"
         elif not group.leader:
-            status, reason = "no-leader", "this node knows no leader of the group"
+            status, reason = "no-leader", "this node does not know the group's leader"
         elif not quorum:
             status, reason = "no-quorum", "too few members of the group are reachable"
         return Health(status, reason, role_of(group), group.leader, quorum)

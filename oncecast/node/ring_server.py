@@ -176,8 +176,8 @@ class RingServer(Process):
         if other:
             error = Diverged(
                 f"process {self.me}: {other} is in another ring, which owns the same topics",
-                f"move the directory {self.settings.data} away and let the process join again, "
-                f"with --join {other}",
+                f"move the directory {self.settings.data} aside and restart the process with "
+                f"--join {other}",
             )
             self.runtime.fail(error)
         elif not self.runtime.stopping:

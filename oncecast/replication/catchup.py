@@ -103,8 +103,8 @@ class CatchUp:
             if self.votes.damage and fetching.all_of(fetching.lost_by):
                 raise Crippled(
                     f"replica {self.membership.me}: {self.votes.damage}, and no other replica can "
-                    f"read slot {slot} either",
-                    "restore the log of one of the replicas",
+                    f"read slot {slot}",
+                    "restore the log of one replica from a backup",
                 )
 
     # -- slots that were stored here and cannot be read --

@@ -141,7 +141,9 @@ class Missing(LookupError):
     """This replica cannot read an entry and is fetching it from another replica."""
 
     def __init__(self, slot: int) -> None:
-        super().__init__(f"entry {slot} cannot be read here; it is being fetched from a replica")
+        super().__init__(
+            f"this replica cannot read entry {slot} and is fetching it from another replica"
+        )
         self.slot = slot
 
 

@@ -31,17 +31,17 @@ class GroupOptions:
         sizes = ("window_slots", "window_bytes", "accept_bytes", "piece_bytes", "ahead_min")
         for name in ("size", *sizes):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.size > SIZE_MAX:
-            raise ValueError(f"size is {self.size}; it must be {SIZE_MAX} or less")
+            raise ValueError(f"size is {self.size}; it must be at most {SIZE_MAX}")
         for name in ("heartbeat", "suspicion", "resend", "unclaimed_after"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)} s; it must be more than 0")
+                raise ValueError(f"{name} is {getattr(self, name)} s; it must be above 0")
         for name in ("replace_after", "compare_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)} s; it must not be negative")
         if not 0 <= self.drift < 1:
-            raise ValueError(f"drift is {self.drift}; it must be 0 or more, and less than 1")
+            raise ValueError(f"drift is {self.drift}; it must be at least 0 and below 1")
         if self.suspicion <= self.heartbeat:
             raise ValueError(
                 f"suspicion is {self.suspicion} s and heartbeat is {self.heartbeat} s; suspicion "

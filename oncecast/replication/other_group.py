@@ -67,7 +67,7 @@ class OtherGroup:
         if others and len(others) >= self.config.majority:
             raise Diverged(
                 f"replica {me}: {self.leader} leads another group that includes this node",
-                f"move its data directory away and let it join again, with --join {self.leader}",
+                f"move its data directory aside and restart it with --join {self.leader}",
             )
 
     # -- the members of the other group --

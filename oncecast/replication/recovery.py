@@ -108,8 +108,8 @@ class Recovery:
         self.votes.damaged(first, last)
         if not self.born:
             raise Crippled(
-                f"replica {self.membership.me}: {self.votes.damage}, which contain its identity",
-                "move its data directory away and let it join again",
+                f"replica {self.membership.me}: {self.votes.damage}; they contain its identity",
+                "move its data directory aside and restart it, so that it joins again",
             )
 
     # -- the start --
@@ -174,7 +174,9 @@ class Recovery:
             progress.certain = max(progress.certain, before + 1)
             self._finish()
             if progress.applied == before:
-                raise Crippled(f"replica {membership.me}: slot {before + 1} is not in its log")
+                raise Crippled(
+                    f"replica {membership.me}: slot {before + 1} is missing from its log"
+                )
             if membership.history.since == progress.applied:
                 config = Item(CONFIG, encode_config(membership.config))
                 self.values.append_again(progress.applied, config)
@@ -216,7 +218,7 @@ class Recovery:
             if not self.fetching.sources():
                 raise Crippled(
                     f"replica {membership.me}: {votes.damage}, and no other replica has them",
-                    'run "oncecast log verify" to list them, and restore a backup',
+                    'run "oncecast log verify" to list the damaged records, and restore a backup',
                 )
         if votes.promise_uncertain:
             votes.begin_incarnation(self._new_incarnation(), votes.renewals + 1)

@@ -37,8 +37,10 @@ class Viewer(Protocol):
 
     def receive(self, sender: NodeId, look: LookRing | LeaveRing | LookGroup | Govern) -> None:
         if isinstance(look, LookGroup | Govern):
-            fact = f"{self.me} is a ring process, not a replica of one group"
-            self.send(sender, Answer(look.id, InvalidArgument(f"{fact}; ask one of its replicas")))
+            fact = f"{self.me} is a ring process, not a replica"
+            self.send(
+                sender, Answer(look.id, InvalidArgument(f"{fact}; ask a replica of the group"))
+            )
             return
         tree = None
         if isinstance(look, LeaveRing):

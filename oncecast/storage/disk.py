@@ -148,7 +148,7 @@ class OsDisk:
             self._path.mkdir(PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         if not self._path.is_dir():
             raise WrongFormat(
-                f"{self._path}: no such directory", "pass the data directory of a node or client"
+                f"{self._path} does not exist", "use the data directory of a node or client"
             )
         self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

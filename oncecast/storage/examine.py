@@ -118,7 +118,7 @@ def _check_start(findings: Findings, scan_from: int) -> None:
         raise Corrupt(name, 0, 0, 0, "no block is readable")
     if findings.next < scan_from:
         last = scan_from - 1
-        raise Corrupt(name, 0, findings.next, last, f"the log does not reach record {last}")
+        raise Corrupt(name, 0, findings.next, last, f"the log ends before record {last}")
 
 
 def _number_headless(segments: list[Segment]) -> None:
@@ -155,7 +155,7 @@ class Examination:
         before = segments[start].serial - 1
         for segment in segments[start:]:
             if segment.serial != before + 1:
-                self._suspect(segment, 0, "file is missing")
+                self._suspect(segment, 0, "the file is missing")
                 self.open[-1].file = log_name(before + 1)
             self._segment(segment)
             before = segment.serial
@@ -184,7 +184,7 @@ class Examination:
                 self._suspect_bytes(segment, found.offset, found.end, certain)
                 segment.end = found.dirty_end
         if not segment.whole:
-            self._suspect(segment, size, "file is cut off", certain=True)
+            self._suspect(segment, size, "the file is truncated", certain=True)
         segment.close()
 
     def _start(self, segment: Segment) -> int:

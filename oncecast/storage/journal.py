@@ -235,5 +235,5 @@ def readable(decode: Callable[[bytes], Value], encoded: bytes, what: str) -> Val
     except Malformed as error:
         raise WrongFormat(
             f"{what}: the checksum is valid but the record format is unknown ({error.message})",
-            "use the version of oncecast that wrote it, or start in an empty directory",
+            "use the version of oncecast that wrote the record, or start in an empty directory",
         ) from error

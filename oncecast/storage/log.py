@@ -177,7 +177,7 @@ class Log:
             where = f"{error.filename}: " if error.filename else ""
             return DiskFull(
                 f"{where}no disk space for a segment of {size:,} bytes",
-                "free disk space",
+                "free up disk space",
             )
         return self._dirty.fail("allocation", error)
 
@@ -297,7 +297,7 @@ class Log:
         """
         if not self.first <= number <= self.written:
             raise NoSuchRecord(
-                f"record {number} is not in the log (it holds {self.first} to {self.written})",
+                f"record {number} is not in the log (which has {self.first} to {self.written})",
                 "read a record in this range",
             )
         at = bisect_right(self._segments, number, key=lambda each: each.first) - 1

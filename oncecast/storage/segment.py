@@ -185,7 +185,7 @@ class Segment:
         if version != VERSION:
             raise WrongFormat(
                 f"{self.name} has format version {version}, but this program reads {VERSION}",
-                "use the version of oncecast that wrote it",
+                "use the version of oncecast that wrote the file",
             )
         return int(allocated)
 

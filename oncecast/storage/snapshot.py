@@ -92,7 +92,7 @@ def _read(disk: Disk, name: str, number: int) -> Iterator[bytes]:
                 return
             yield found.body
             serial, at = serial + 1, found.end
-        raise Corrupt(file_name, at, number, number, "snapshot ends too early")
+        raise Corrupt(file_name, at, number, number, "the snapshot ends too early")
     finally:
         file.close()
 
@@ -112,6 +112,6 @@ def _meaning(error: OSError, name: str, number: int) -> StorageError:
     what = f"cannot write snapshot {name} at record {number}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(
-            f"{what}: the disk is full", "free disk space; the older snapshot is still valid"
+            f"{what}: the disk is full", "free up disk space; the older snapshot is still valid"
         )
     return SyncFailed(f"{what}: {error.strerror or error}", "stop the node and check the disk")

@@ -83,7 +83,7 @@ def test_foreign_server_is_reported_on_one_line(
         other.shutdown(socket.SHUT_RDWR)
         answering.join()
     (line,) = capsys.readouterr().err.splitlines()
-    assert "not an oncecast connection: starts with b'HTTP/1.1'" in line
+    assert "its first bytes are b'HTTP/1.1'" in line
     assert line.endswith(NotConnected.cli_remedy)
     assert logging.getLogger("oncecast").handlers  # without one, Python prints the log on stderr
 

@@ -369,7 +369,7 @@ def test_fence_rejects_a_token_after_a_later_token() -> None:
     for token in (1, 1, 3):
         fence.admit(token)
     with pytest.raises(
-        Stale, match="token 2 is stale: token 3 has been used since then; acquire the lock again"
+        Stale, match="token 2 is stale: token 3 has already been used; acquire the lock again"
     ):
         fence.admit(2)
 

@@ -135,7 +135,7 @@ def test_line_over_the_limit_is_rejected_after_earlier_lines_are_stored(
     text = b"before\n" + bytes(61 << 20) + b"\nbehind\n"
     status, out, err = command(node, "put", "large", "-", text=text)
     assert (status, out) == (ExitStatus.USAGE, "0\n")
-    assert "the line is too long (limit 62,914,560 bytes); split it" in err
+    assert "the line is too long (limit 62,914,560 bytes); split it, or store" in err
     assert oncecast("put", "large", "after")[:2] == (ExitStatus.OK, "1\n")
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 
@@ -214,7 +214,7 @@ def test_client_with_another_version_is_refused_with_a_remedy(node: Process) -> 
         stranger.close()
         assert isinstance(stranger.greeting, Refusal)
         assert f"a client uses protocol version {version}" in stranger.greeting.reason
-        assert "upgrade the older one" in stranger.greeting.reason
+        assert "upgrade the older of the two" in stranger.greeting.reason
 
 
 def test_client_from_another_cluster_is_refused(oncecast: Command) -> None:
@@ -280,7 +280,7 @@ def test_invalid_config_file_is_a_usage_error(tmp_path: Path) -> None:
         )
         assert "Traceback" not in ended.stderr
     ended = ended_at_once("--config", "missing.toml")
-    assert "missing.toml: No such file or directory; give a readable TOML file" in ended.stderr
+    assert "missing.toml: No such file or directory; use a readable TOML file" in ended.stderr
     assert not (tmp_path / "data").exists()
 
 
@@ -362,7 +362,7 @@ def test_node_without_disk_space_for_its_log_does_not_start(tmp_path: Path) -> N
         timeout=PATIENCE,
         check=False,
     )
-    assert (ended.returncode, "free disk space" in ended.stderr) == (ExitStatus.FAILURE, True)
+    assert (ended.returncode, "free up disk space" in ended.stderr) == (ExitStatus.FAILURE, True)
 
 
 def test_put_to_a_stopped_node_fails_with_a_remedy(

@@ -495,10 +495,10 @@ def test_cluster_up_starts_one_group_with_all_its_nodes(
 @pytest.mark.parametrize(
     ("node", "fact"),
     [
-        ("", "is not an address"),
-        ("node", "is not an address"),
+        ("", "is not a valid address"),
+        ("node", "is not a valid address"),
         ("127.0.0.1:99999", "the port is too high"),
-        ("\udce9:1", "is not an address"),
+        ("\udce9:1", "is not a valid address"),
     ],
 )
 def test_invalid_node_address_is_a_usage_error(

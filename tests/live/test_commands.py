@@ -260,7 +260,7 @@ def test_status_shows_the_node_and_its_version(oncecast: Command, node: Process)
             ExitStatus.USAGE,
             "keep_all cannot",
         ),
-        (("status", "--server", "nowhere"), ExitStatus.USAGE, "is not an address"),
+        (("status", "--server", "nowhere"), ExitStatus.USAGE, "is not a valid address"),
         (("status", "--cluster", "other"), ExitStatus.FAILURE, "cluster 'other'"),
         (("status", "--tls", "a", "b", "c"), ExitStatus.USAGE, "certificate a: No such file"),
         (("load", "--trace", "."), ExitStatus.FAILURE, "directory"),

@@ -282,7 +282,7 @@ def test_stopped_node_neither_holds_locks_nor_leads() -> None:
             token = await lock.acquire()
             await node.election.wait_until_leading()
         assert (token, lock.held, node.election.leading) == (1, False, False)
-        with pytest.raises(Lapse, match="lease of token 1 expired"):
+        with pytest.raises(Lapse, match="lease with token 1 has expired"):
             lock.token  # noqa: B018
 
     within(30.0, scenario())

@@ -59,7 +59,7 @@ def test_group_with_a_secret_refuses_forged_replicas_and_keeps_serving(tmp_path:
     with replicas(tmp_path, 2, "--cluster-secret-file", str(secret_in(tmp_path))) as group:
         for each in group.all:
             attack(each.address, int(each.address.rpartition(":")[2]))
-            assert each.has_said("hostile peer=127.0.0.1:.* before the handshake")
+            assert each.has_said("hostile peer=127.0.0.1:.* before the end of the handshake")
         group.settled()
         with blocking.connect(group.server) as client:
             client.create_topic("news", oncecast.Policy(keep_all=True))

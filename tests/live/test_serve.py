@@ -164,12 +164,12 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("flags", "status", "fact"),
     [
-        (["--listen", "0.0.0.0:0"], 5, "is reachable from other machines, and TLS is off"),
-        (["--http", "0.0.0.0:0"], 5, "without a token and without TLS"),
-        (["--http", "0.0.0.0:0", "--insecure"], 5, "without a token and without TLS"),
-        (["--listen", "nowhere"], 2, "not an address"),
+        (["--listen", "0.0.0.0:0"], 5, "is reachable from other machines, but TLS is off"),
+        (["--http", "0.0.0.0:0"], 5, "without a token or TLS"),
+        (["--http", "0.0.0.0:0", "--insecure"], 5, "without a token or TLS"),
+        (["--listen", "nowhere"], 2, "not a valid address"),
         (["--snapshot-bytes", "many"], 2, "is not an integer"),
-        (["--tls-key", "k.pem"], 2, "give both, or none"),
+        (["--tls-key", "k.pem"], 2, "set both or neither"),
         (
             ["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"],
             2,

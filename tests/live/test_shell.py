@@ -354,5 +354,5 @@ def test_shell_starts_without_a_node_and_connects_later(tmp_path: Path) -> None:
 
 def test_shell_with_an_invalid_address_exits_with_an_error(tmp_path: Path) -> None:
     with screen("nowhere", tmp_path) as shell:
-        shell.see("'nowhere' is not an address")
+        shell.see("'nowhere' is not a valid address")
         assert shell.end() == ExitStatus.USAGE

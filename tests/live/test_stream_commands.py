@@ -79,7 +79,7 @@ def test_stream_commands_report_incompatible_qualities(
         assert f"stream 'less': {node.me} offers less than requested: reliability" in err
         status, _, err = stream(capfdbinary, "write", "more", "v", *common)
         assert status == ExitStatus.NOT_ALLOWED
-        assert f"{node.me} in durability; offer more, or request less" in err
+        assert f"{node.me} (durability); offer more" in err
 
 
 def test_error_for_an_unknown_stream_lists_the_known_streams(
@@ -91,7 +91,7 @@ def test_error_for_an_unknown_stream_lists_the_known_streams(
         status, _, err = stream(capfdbinary, *words)
         assert status == ExitStatus.NOT_FOUND
         assert "stream 'pricse': waited for 1 reader for 0.5 s, found 0; other" in err
-        assert "opened prices; open one of these" in err
+        assert "these streams: prices; open one of these" in err
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_address_in_use_is_reported(keeper: tuple[int, str], oncecast: Command) 
 @pytest.mark.parametrize(
     ("words", "reported"),
     [
-        (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is not an address"),
+        (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is not a valid address"),
         (("queue", "stats", "jobs", "--peers", "10.0.0.1:7500"), "cannot reach 127.0.0.1:0"),
         (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a fixed port"),
     ],

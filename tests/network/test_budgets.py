@@ -25,7 +25,7 @@ def test_client_connections_cannot_lock_out_peers() -> None:
             _, refusal = await stack.enter_async_context(guest(node, "one more"))
             assert isinstance(refusal, Refusal)
             assert refusal.passing
-            assert "too many connections of clients (limit 3)" in refusal.reason
+            assert "too many connections from clients (limit 3)" in refusal.reason
             for n in range(3):
                 raw = await Raw.dial(node.port)
                 stack.callback(raw.close)

@@ -204,7 +204,7 @@ def test_stopping_node_sends_bye_after_the_last_message() -> None:
     ("name", "how", "clients", "fact"),
     [
         ("x" * 256, {}, (Word,), "256 bytes long (limit 255); choose a shorter name"),
-        ("a\nb", {}, (Word,), r"'a\nb' has unprintable characters; remove them"),
+        ("a\nb", {}, (Word,), r"'a\nb' contains unprintable characters; remove them"),
         ("ann", {"version": 99}, (Word,), "upgrade"),
         ("ann", {"cluster": "other"}, (Word,), "ann belongs to cluster 'other'"),
         ("", {"cluster": "other"}, (Word,), "a client belongs to cluster 'other'"),

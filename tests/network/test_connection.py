@@ -134,7 +134,7 @@ def test_connection_to_a_silent_peer_is_closed() -> None:
         desk.look(6.0)
         assert not desk.session.reasons
         desk.look(6.1)
-        assert desk.session.reasons == ["nothing heard for 6.1 s"]
+        assert desk.session.reasons == ["no data received for 6.1 s"]
         assert desk.stats.silent == 1
 
     drive(test())
@@ -154,7 +154,7 @@ def test_peer_that_drains_its_backlog_does_not_count_as_silent() -> None:
             desk.look(seconds)
         assert not desk.session.reasons
         desk.look(25.5)
-        assert desk.session.reasons == ["nothing heard for 6.5 s"]
+        assert desk.session.reasons == ["no data received for 6.5 s"]
 
     drive(test())
 
@@ -169,7 +169,7 @@ def test_bytes_accepted_by_the_kernel_do_not_prove_that_the_peer_is_alive() -> N
             desk.wires.flush()
             desk.look(seconds)
         desk.look(6.1)
-        assert desk.session.reasons == ["nothing heard for 6.1 s"]
+        assert desk.session.reasons == ["no data received for 6.1 s"]
 
     drive(test())
 
@@ -181,7 +181,7 @@ def test_unfinished_frame_times_out() -> None:
         desk.look(10.0)
         assert not desk.session.reasons
         desk.look(11.0)
-        assert desk.session.reasons[0].startswith("frame unfinished after 11.0 s")
+        assert desk.session.reasons[0].startswith("a frame was incomplete after 11.0 s")
         assert desk.stats.overdue == 1
 
     drive(test())
@@ -198,7 +198,7 @@ def test_large_frame_that_makes_progress_does_not_time_out() -> None:
         desk.look(100.0)
         assert not desk.session.reasons
         desk.look(108.0)  # no further bytes have arrived
-        assert desk.session.reasons[0].startswith("frame unfinished after 108.0 s")
+        assert desk.session.reasons[0].startswith("a frame was incomplete after 108.0 s")
 
     drive(test())
 
@@ -217,7 +217,7 @@ def test_peer_that_drains_the_kernel_queue_does_not_count_as_silent(
             desk.look(seconds)
         assert not desk.session.reasons
         desk.look(25.5)
-        assert desk.session.reasons == ["nothing heard for 6.5 s"]
+        assert desk.session.reasons == ["no data received for 6.5 s"]
 
     drive(test())
 

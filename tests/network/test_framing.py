@@ -114,8 +114,8 @@ def test_announced_frame_length_does_not_allocate_memory() -> None:
     [
         (b"GET / HTTP/1.1\r\n", "HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),
-        (b"\x00", "not an oncecast connection"),
-        (b"\xf0onceXX", "not an oncecast connection"),
+        (b"\x00", "does not speak the oncecast protocol"),
+        (b"\xf0onceXX", "does not speak the oncecast protocol"),
     ],
 )
 def test_other_protocol_is_recognized_by_its_first_bytes(greeting: bytes, reported: str) -> None:
@@ -131,5 +131,5 @@ def test_first_wrong_byte_in_a_preamble_is_an_error() -> None:
 
 
 def test_other_wire_format_has_its_own_error() -> None:
-    with pytest.raises(WrongWireFormat, match="wire format 9, this node uses 1; upgrade"):
+    with pytest.raises(WrongWireFormat, match="wire format 9, but this node uses 1; upgrade"):
         feed(framer(), [PREAMBLE[:-1] + b"\x09"])

@@ -69,7 +69,7 @@ def test_owner_cannot_displace_the_only_connection_of_another_owner() -> None:
 
     def check(hall: Hall) -> None:
         taken = [hall.enter(each) for each in (ANN, BOB, ANN)]
-        with pytest.raises(Absent, match=r"of clients \(limit 3\); .*connections_max"):
+        with pytest.raises(Absent, match=r"from clients \(limit 3\); .*connections_max"):
             hall.enter(BOB)
         hall.enter(HOST)  # closes the newest connection of ann
         assert [bool(each.ended) for each in taken] == [False, False, True]
@@ -85,11 +85,15 @@ def test_users_and_hosts_have_separate_connection_limits() -> None:
 
     def check(hall: Hall) -> None:
         first = hall.enter(ANN)
-        with pytest.raises(Absent, match=r"of one user \(limit 1\); .*raise user_connections_max"):
+        with pytest.raises(
+            Absent, match=r"from one user \(limit 1\); .*raise user_connections_max"
+        ):
             hall.enter(ANN)
         for _ in range(2):
             hall.enter(HOST)
-        with pytest.raises(Absent, match=r"of one host \(limit 2\); .*raise host_connections_max"):
+        with pytest.raises(
+            Absent, match=r"from one host \(limit 2\); .*raise host_connections_max"
+        ):
             hall.enter(HOST)
         assert hall.stats.crowded == 2
         assert not first.ended
@@ -101,7 +105,7 @@ def test_closed_connection_frees_its_seat() -> None:
     async def test() -> None:
         hall = Hall(connections_max=1, peers_max=1)
         peer, ann = hall.take(PEER), hall.enter(ANN)
-        with pytest.raises(Absent, match=r"of peers \(limit 1\); .*raise peers_max"):
+        with pytest.raises(Absent, match=r"from peers \(limit 1\); .*raise peers_max"):
             hall.seats.check_peers()
         for each in (peer, ann):
             each.connection_lost(None)

@@ -64,7 +64,9 @@ def test_named_node_has_its_process_address(node: str) -> None:
     address, _, name = node.partition("/")
     assert (process_of(NodeId(node)), name_of(node)) == (address, name)
     assert split(node) == split(address)
-    with pytest.raises(BadAddress, match=r'names a node within a process; write only "host:port"'):
+    with pytest.raises(
+        BadAddress, match=r'names a node within a process; use only the "host:port"'
+    ):
         split_process(node)
 
 
@@ -143,7 +145,7 @@ def test_unknown_node_name_gets_a_temporary_refusal(
         async with Node() as host, Secondary(host, "a"):
             raw = await Raw.dial(host.port)
             raw.greet(hello(NodeId(f"{host.me}/g-1"), role=role))
-            reported = f"no replica of g-1 here; ask {host.me} where it is"
+            reported = "this process has no replica of g-1; ask it which processes have one"
             assert await raw.greeting() == Refusal(reported, passing=True)
             await raw.closed()
 
@@ -157,7 +159,7 @@ def test_unknown_node_name_gets_a_temporary_refusal(
     [
         ("{host}/b", "{host}/a", "two nodes have the id {host}; give each node its own address"),
         ("127.0.0.1:1/b", "127.0.0.1:1/a", "dialled 127.0.0.1:1/a, but this is {host}/a"),
-        ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is not an address"),
+        ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is not a valid address"),
     ],
 )
 def test_secondary_node_refuses_peers_with_invalid_ids(sender: str, to: str, reason: str) -> None:

@@ -30,7 +30,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def test_error_names_a_key_that_does_not_match_its_certificate(authority: Authority) -> None:
     """SEC-4"""
     one, other = authority.node(), authority.node()
-    with pytest.raises(TlsUnusable, match=f"{other.key} is not the key of certificate"):
+    with pytest.raises(TlsUnusable, match=f"{other.key} does not match certificate"):
         Tls.from_files(certificate=one.certificate, key=other.key, ca=one.ca)
 
 

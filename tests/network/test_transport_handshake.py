@@ -32,12 +32,12 @@ def test_hello_is_answered_with_a_welcome() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"version": 7}, "uses protocol version 7, .* version 1; upgrade the older"),
+        ({"version": 7}, "uses protocol version 7, but .* uses 1; upgrade the older"),
         ({"cluster": "other"}, "belongs to cluster 'other', .* to 'oncecast'; correct"),
         ({"role": "ghost"}, "unknown role 'ghost'; use peer"),
         ({"to": "127.0.0.1:2"}, "dialled 127.0.0.1:2, but this is .*the same way"),
         ({"sender": "me"}, "two nodes have the id .*; give each node its own address"),
-        ({"sender": "nonsense"}, "'nonsense' is not an address; write"),
+        ({"sender": "nonsense"}, "'nonsense' is not a valid address; write"),
     ],
 )
 def test_invalid_hello_is_refused_with_a_reason(

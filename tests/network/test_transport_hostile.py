@@ -20,7 +20,7 @@ every_loop = pytest.mark.parametrize("loop", LOOPS)
 ME = NodeId("127.0.0.1:1")
 HELLO = PREAMBLE + frame(GREETING, GREETINGS.encode(hello(ME)))
 INVALID_GREETINGS = {
-    "random bytes": (Random(1).randbytes(300), "not an oncecast connection"),
+    "random bytes": (Random(1).randbytes(300), "does not speak the oncecast protocol"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request"),
     "TLS": (
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
@@ -31,7 +31,10 @@ INVALID_GREETINGS = {
         PREAMBLE + HEADER.pack(0xFFFFFFFF, GREETING),
         "4,294,967,295 bytes long (limit 4,096)",
     ),
-    "a message before the Hello": (PREAMBLE + frame(MESSAGE, b"x"), "before the handshake"),
+    "a message before the Hello": (
+        PREAMBLE + frame(MESSAGE, b"x"),
+        "before the end of the handshake",
+    ),
     "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "a second greeting"),
     "a Welcome for a Hello": (
         PREAMBLE + frame(GREETING, GREETINGS.encode(Welcome("x", 1))),

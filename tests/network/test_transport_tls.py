@@ -159,7 +159,7 @@ def test_certificate_for_another_host_is_refused(
 def test_error_names_an_invalid_certificate_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("hello")
-    with pytest.raises(TlsUnusable, match=r"broken\.pem.*use existing PEM files"):
+    with pytest.raises(TlsUnusable, match=r"broken\.pem.*use readable PEM files"):
         Tls.from_files(certificate=broken, key=broken, ca=broken)
     with pytest.raises(TlsUnusable, match=r"missing\.pem"):
         missing = tmp_path / "missing.pem"

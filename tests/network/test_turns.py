@@ -448,7 +448,7 @@ def test_stalled_client_counts_as_silent() -> None:
         client = Client(Wired(), slow=False)
         client.connection.pause_writing()
         client.connection.overdue(Clock.now + 6.1)
-        assert client.session.reasons == ["nothing heard for 6.1 s"]
+        assert client.session.reasons == ["no data received for 6.1 s"]
 
     drive(test())
 

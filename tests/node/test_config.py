@@ -41,18 +41,18 @@ def test_environment_can_name_the_config_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "file", "fact"),
     [
-        ({"ONCECAST_SERVE_LISTN": "x"}, "", "ONCECAST_SERVE_LISTN: no such setting; did you mean"),
+        ({"ONCECAST_SERVE_LISTN": "x"}, "", "ONCECAST_SERVE_LISTN: unknown setting; did you mean"),
         ({"ONCECAST_SERVE_XYZZY": "x"}, "", "choose from data, listen"),
         ({}, "lisen = 'x'", "did you mean listen?"),
         ({}, "listen = 7", "7 is not a string; put it in quotes"),
         ({}, "insecure = 1", "1 is not true or false"),
         ({}, "snapshot_bytes = true", "True is not an integer"),
         ({}, "snapshot_bytes = 0", "0 is not an integer above 0; the default is"),
-        ({}, "listen", "give a readable TOML file"),
+        ({}, "listen", "use a readable TOML file"),
         ({"ONCECAST_SERVE_INSECURE": "maybe"}, "", "'maybe' is not true or false"),
         ({"ONCECAST_SERVE_LOG_LEVEL": "loud"}, "", "'loud' is not one of debug, info"),
-        ({"ONCECAST_SERVE_TLS_CA": "ca.pem"}, "", "give all three, or none"),
-        ({"ONCECAST_SERVE_REPLICAS": "10"}, "", "at most 9 replicas, not 10"),
+        ({"ONCECAST_SERVE_TLS_CA": "ca.pem"}, "", "set all three or none"),
+        ({"ONCECAST_SERVE_REPLICAS": "10"}, "", "replicas is 10"),
     ],
 )
 def test_error_for_an_invalid_setting_names_its_source_and_its_value(

@@ -78,7 +78,7 @@ def test_node_without_a_leader_is_not_ready(tmp_path: Path) -> None:
         assert isinstance(paxos, Paxos)
         following = paxos.state.following
         following.leader = NodeId("")
-        assert health(server) == (503, "no-leader", "this node knows no leader of the group")
+        assert health(server) == (503, "no-leader", "this node does not know the group's leader")
         following.leader = NodeId("127.0.0.1:1")
         following.heard = asyncio.get_running_loop().time()
         assert health(server)[:2] == (200, "ok")

@@ -132,4 +132,4 @@ def test_unusable_tls_files_leave_the_old_files_in_use(
 
     run(test())
     assert "tls_kept why=" in caplog.text
-    assert "is not the key of certificate" in caplog.text
+    assert "does not match certificate" in caplog.text

@@ -225,7 +225,7 @@ def test_client_retries_until_the_replica_is_running(tmp_path: Path) -> None:
     async def live() -> None:
         async with server(tmp_path) as ring:
             node = f"{ring.me}/g-other"
-            with pytest.raises(NotConnected, match="no replica of g-other here"):
+            with pytest.raises(NotConnected, match="no replica of g-other"):
                 await oncecast.connect(node, connect_timeout=0.5).__aenter__()
             assert ring.runtime.stats.refused > 1
             ring._hear(Seat("g-other", NOBODY))
@@ -403,13 +403,13 @@ def test_directory_can_be_used_by_only_one_process_and_server_type(
 
 def test_error_for_an_unreadable_ring_file_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / RING).write_text("{")
-    with pytest.raises(WrongFormat, match=r"ring\.json: .*; restore it, or delete it"):
+    with pytest.raises(WrongFormat, match=r"ring\.json: .*; restore this file, or delete it"):
         server(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["listen", "http", "advertise"])
 def test_settings_reject_addresses_with_a_node_name(tmp_path: Path, what: str) -> None:
-    with pytest.raises(BadAddress, match="write only"):
+    with pytest.raises(BadAddress, match="use only"):
         Server(Settings(**{"data": str(tmp_path), what: "127.0.0.1:7400/g-1"}))  # type: ignore[arg-type]
 
 

@@ -397,7 +397,7 @@ def test_lone_replica_leads_with_a_ballot_above_its_promises() -> None:
 
 def test_lone_replica_refuses_to_start_if_its_log_is_missing_a_slot() -> None:
     log = [Entry(slot, ballot(1), 0, b"x", 0, vouch(slot)) for slot in (1, 3)]
-    with pytest.raises(Crippled, match="replica a: slot 2 is not in its log"):
+    with pytest.raises(Crippled, match="replica a: slot 2 is missing from its log"):
         restored(*log, me=A, config=ALONE).start()
 
 

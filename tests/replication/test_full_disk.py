@@ -34,7 +34,7 @@ def test_replica_with_a_full_disk_stops_and_the_group_continues(leads: bool) -> 
     before = put_until_it_stops(quiet, victim)
     assert isinstance(state.halted, DiskFull)
     assert "no disk space for a segment" in str(state.halted)
-    assert "free disk space" in str(state.halted)
+    assert "free up disk space" in str(state.halted)
 
     quiet.run(3.0)
     quiet.sequence = quiet.ledger(quiet.leader).next[0]  # the last put may have failed

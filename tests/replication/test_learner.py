@@ -368,7 +368,7 @@ def test_replica_stops_if_all_members_have_lost_the_next_slot() -> None:
     group.start()
     assert group.applied == 1
     hear(group, A, Lacking(2, True))
-    with pytest.raises(Crippled, match="no other replica can read slot 2 either"):
+    with pytest.raises(Crippled, match="no other replica can read slot 2"):
         hear(group, C, Lacking(2, True))
 
 

@@ -261,7 +261,7 @@ def test_new_incarnation_is_restored() -> None:
 
 
 def test_replica_without_its_born_record_refuses_to_start() -> None:
-    with pytest.raises(Crippled, match="move its data directory away"):
+    with pytest.raises(Crippled, match="move its data directory aside"):
         unstarted().damaged(1, 1)
 
 

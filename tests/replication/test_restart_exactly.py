@@ -508,7 +508,7 @@ def test_error_for_an_unreadable_slot_names_the_slot() -> None:
     group = started(A, Config(1, (Member(A, 1),), 1))
     with pytest.raises(NoSuchRecord, match="slot 4 is not in this replica's log"):
         group.entry(4)
-    with pytest.raises(Missing, match="entry 4 cannot be read here"):
+    with pytest.raises(Missing, match="this replica cannot read entry 4"):
         started().entry(4)
 
 

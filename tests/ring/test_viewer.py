@@ -103,5 +103,5 @@ def test_process_shows_its_position_in_a_tree(parent: NodeId | None) -> None:
 @pytest.mark.parametrize("question", [LookGroup(7), Govern(7, HandOver(ME))])
 def test_ring_process_refuses_group_requests(question: Any) -> None:
     """SVC-7"""
-    fact = "me:1 is a ring process, not a replica of one group; ask one of its replicas"
+    fact = "me:1 is a ring process, not a replica; ask a replica of the group"
     assert World().look(question) == [Send(ANN, Answer(7, InvalidArgument(fact)))]

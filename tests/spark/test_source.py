@@ -498,7 +498,7 @@ def test_query_fails_if_the_topic_keeps_no_messages(
     client.create_topic("fleeting")
     assert values(load(topics="fleeting")) == []
     with pytest.raises(
-        DataLost, match=r"topic 'fleeting' keeps no messages: .*; set the subscription option"
+        DataLost, match=r"topic 'fleeting' keeps no messages: .*; set the option `subscription`"
     ):
         stream(topics="fleeting").initialOffset()
     stream(topics="fleeting", failOnDataLoss="false").initialOffset()

@@ -234,7 +234,7 @@ def test_damage_is_reported_at_every_start_until_it_is_truncated() -> None:
     disk = disk_with(files(closed=True))
     disk.cut("00000004.log", 900)
     first = Log.open(disk, segment_bytes=SEGMENT_BYTES)
-    assert "00000004.log: file is cut off at byte 900" in str(first.recovery.damage[-1])
+    assert "00000004.log: the file is truncated at byte 900" in str(first.recovery.damage[-1])
     first.append(b"goes on in a new segment")
     first.close()
     second = Log.open(disk, segment_bytes=SEGMENT_BYTES)

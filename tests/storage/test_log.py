@@ -96,7 +96,7 @@ def test_record_larger_than_a_segment_gets_a_larger_segment() -> None:
 def test_record_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncecast.storage.log.RECORD_BYTES_MAX", 40_000)
     log = open_log(a_disk())
-    with pytest.raises(RecordTooLarge, match="split it"):
+    with pytest.raises(RecordTooLarge, match="split the record"):
         log.append(bytes(40_001))
     assert log.append(b"fine") == 1
 
@@ -231,7 +231,7 @@ def test_full_disk_is_detected_early_and_leaves_the_log_usable() -> None:
         log.append(bytes(100))
         log.sync()
     taken = log.last
-    with pytest.raises(DiskFull, match="free disk space"):
+    with pytest.raises(DiskFull, match="free up disk space"):
         log.append(bytes(SEGMENT_BYTES // 4))
     log.sync()
     assert log.last == log.synced == taken
@@ -345,7 +345,7 @@ def test_marker_distinguishes_damage_in_the_last_record_from_a_torn_tail() -> No
 def test_log_that_ends_before_its_snapshot_is_an_error() -> None:
     disk = a_disk()
     a_log_with(10, disk).close()
-    with pytest.raises(Exception, match="does not reach record 11; record 11 cannot"):
+    with pytest.raises(Exception, match="the log ends before record 11; record 11 cannot"):
         open_log(disk, scan_from=12)
     assert open_log(disk, scan_from=11).last == 10
 

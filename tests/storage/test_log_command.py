@@ -83,7 +83,7 @@ def test_verifying_a_missing_log_exits_with_status_3(
     assert main(["log", "verify", str(tmp_path)]) == 3
     out, err = capsys.readouterr()
     assert out == ""
-    assert "no such directory" in err
+    assert "does not exist" in err
     assert "no log found" in err
 
 

@@ -73,7 +73,7 @@ def test_directory_can_be_locked_by_only_one_process(tmp_path: Path) -> None:
 
 
 def test_read_only_disk_creates_no_files(tmp_path: Path) -> None:
-    with pytest.raises(WrongFormat, match="no such directory"):
+    with pytest.raises(WrongFormat, match="does not exist"):
         OsDisk(tmp_path / "none", read_only=True)
     assert list(tmp_path.iterdir()) == []
 

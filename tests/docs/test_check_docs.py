@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
 from tools.check_docs import (
+    REQUIREMENT,
+    ROW,
     anchor,
     broken_links,
     machine_places,
@@ -103,6 +106,13 @@ def test_requirements_list_the_tests_whose_docstrings_name_them(tmp_path: Path) 
         f"| {ids[0]} | what | [test_a.py](../tests/test_a.py), [test_b.py](../tests/test_b.py) |",
         *rows[1:],
     ]
+
+
+def test_check_knows_every_requirement_on_the_page() -> None:
+    page = Path("docs/requirements.md").read_text()
+    ids = re.findall(r"^\| ([A-Z]+-\d+) ", page, re.MULTILINE)
+    assert [row["id"] for row in ROW.finditer(page)] == ids
+    assert REQUIREMENT.findall(" ".join(ids)) == ids
 
 
 def test_command_without_a_section_is_found() -> None:

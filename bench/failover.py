@@ -289,11 +289,11 @@ def main() -> int:
         "--kills",
         type=int,
         default=10,
-        help="number of times to kill the leader, and then a backup",
+        help="number of times to kill the leader, and then a follower (default: 10)",
     )
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
     parser.add_argument(
-        "--directory", help="directory where the nodes' files are kept (default: delete them)"
+        "--directory", help="keep the nodes' files in this directory (default: delete them)"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -49,8 +49,10 @@ LOGS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--mebibytes", type=int, default=1024, help="size of the log to open")
+    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument(
+        "--mebibytes", type=int, default=1024, help="size of the log in MiB (default: 1024)"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="oncecast-bench-", dir=arguments.directory))

@@ -1,4 +1,4 @@
-"""Measure how long each hop of a message takes from `put` to `get`. Write JSON and a figure.
+"""Measure how long each hop of a message takes from `put` to `get`. Write JSON and a chart.
 
 The publisher, the node and the subscriber are separate processes. Each records the time when a
 message reaches certain functions. One message is in flight at a time, with a pause after each. All
@@ -240,10 +240,14 @@ def main() -> None:
         act(*sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="bench.path", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--messages", type=int, default=1000, help="messages (default: 1000)")
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="PNG file for the figure")
+    parser.add_argument(
+        "--messages", type=int, default=1000, help="number of messages (default: 1000)"
+    )
+    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw a chart in this PNG file"
+    )
     arguments = parser.parse_args()
     mind_signals()
     with tempfile.TemporaryDirectory(prefix="oncecast-bench-", dir=arguments.directory) as root:

@@ -178,11 +178,16 @@ def measure(how: str, rate: int, clients: int, backlog: int, directory: Path) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--how", choices=("removed", "wiped"), default="wiped")
-    parser.add_argument("--rate", type=int, default=20_000, help="messages per second")
+    parser.add_argument("--rate", type=int, default=20_000, help="messages to put per second")
     parser.add_argument(
-        "--clients", type=int, default=4, help="clients that put, each to its own topic"
+        "--clients",
+        type=int,
+        default=4,
+        help="number of clients, each of which puts to its own topic (default: 4)",
     )
-    parser.add_argument("--backlog", type=int, default=0, help="messages before the load")
+    parser.add_argument(
+        "--backlog", type=int, default=0, help="messages to put before the load starts"
+    )
     parser.add_argument("--put", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -111,12 +111,16 @@ def main(words: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, help="JSON lines, one for each finished chunk")
+    parser.add_argument(
+        "file", type=Path, help="file for the results, with one JSON line for each chunk of seeds"
+    )
     parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
     parser.add_argument(
-        "--share", type=float, default=1.0, help="share of the seeds to run (default: 1, all)"
+        "--share", type=float, default=1.0, help="fraction of the seeds to run (default: 1)"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="number of parallel processes (default: 2)"
+    )
     names = list(dict.fromkeys([each.scenario for each in STORMS]))
     parser.add_argument(
         "--only", nargs="+", choices=names, default=names, help="scenarios to run (default: all)"

@@ -250,7 +250,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools/check_prose.py", description=__doc__)
     parser.add_argument("paths", nargs="*", help="files or folders (default: the whole project)")
     parser.add_argument(
-        "--count", action="store_true", help="print the number of hits by file only"
+        "--count", action="store_true", help="print only the number of hits in each file"
     )
     arguments = parser.parse_args(words)
     found = [

@@ -105,12 +105,16 @@ def compare(trees: tuple[Path, Path], chosen: Sequence[str], rounds: int) -> dic
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools.compare_speed", description=__doc__)
-    parser.add_argument("old", metavar="OLD", help="a commit")
-    parser.add_argument("new", metavar="NEW", nargs="?", default="HEAD", help="a commit")
+    parser.add_argument("old", metavar="OLD", help="baseline commit")
+    about = "commit to compare with OLD (default: HEAD)"
+    parser.add_argument("new", metavar="NEW", nargs="?", default="HEAD", help=about)
     parser.add_argument("--rounds", type=int, default=5, help="rounds per commit (default: 5)")
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
     parser.add_argument(
-        "--at-least", type=float, default=0.97, help="lowest acceptable ratio (default: 0.97)"
+        "--at-least",
+        type=float,
+        default=0.97,
+        help="minimum acceptable speed ratio (default: 0.97)",
     )
     given = parser.parse_args(words)
     with checkout(given.old) as old, checkout(given.new) as new:

@@ -108,12 +108,15 @@ def builds() -> Iterator[tuple[Path, Path]]:
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools.compare_traces", description=__doc__)
-    parser.add_argument("old", metavar="OLD", nargs="?", help="a commit")
-    parser.add_argument("new", metavar="NEW", nargs="?", help="a commit (default: this tree)")
-    parser.add_argument("--builds", action="store_true", help="compare pure and compiled")
-    parser.add_argument("--seeds", default="1..200", help="first..last (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=2, help="seeds at a time (default: 2)")
-    parser.add_argument("--scenario", action="append", default=[], help="may be repeated")
+    parser.add_argument("old", metavar="OLD", nargs="?", help="baseline commit")
+    about = "commit to compare with OLD (default: the working tree)"
+    parser.add_argument("new", metavar="NEW", nargs="?", help=about)
+    about = "compare the working tree with its compiled copy"
+    parser.add_argument("--builds", action="store_true", help=about)
+    parser.add_argument("--seeds", default="1..200", help="range of seeds (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="seeds to run in parallel (default: 2)")
+    about = "scenario to compare; may be repeated (default: all scenarios)"
+    parser.add_argument("--scenario", action="append", default=[], help=about)
     given = parser.parse_args(words)
     if given.builds == (given.old is not None):
         parser.error("name a commit, or use --builds")

@@ -114,10 +114,14 @@ def build(tree: Path, *, level: int = 3, jobs: int = 2) -> None:
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools.compile", description=__doc__)
-    parser.add_argument("--copy", action="store_true", help="compile a copy in build/fast")
+    parser.add_argument(
+        "--copy", action="store_true", help="compile a copy of the tree in build/fast"
+    )
     parser.add_argument("--remove", action="store_true", help="remove the compiled files")
     parser.add_argument("--level", type=int, default=3, help="optimization level (default: 3)")
-    parser.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: 2)")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="number of parallel compilers (default: 2)"
+    )
     given = parser.parse_args(words)
     if given.remove:
         remove(ROOT)

@@ -62,9 +62,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.cost", description=(__doc__ or "").splitlines()[0])
     names = list(parts(1.0, Path()))
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--scale", type=float, default=1.0, help="factor for all sizes")
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="multiply all sizes by this factor"
+    )
+    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
     arguments = parser.parse_args()
     mind_signals()
     found: list[Figure] = []

@@ -124,17 +124,29 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run (default: all)")
-    add("--frames", type=int, default=FRAMES, help="mutated frames (default: %(default)s)")
-    add("--extreme", type=int, default=EXTREME, help="extreme frames (default: %(default)s)")
+    add(
+        "--frames",
+        type=int,
+        default=FRAMES,
+        help="number of mutated frames to send (default: %(default)s)",
+    )
+    add(
+        "--extreme",
+        type=int,
+        default=EXTREME,
+        help="number of extreme frames to send (default: %(default)s)",
+    )
     add(
         "--connections",
         type=int,
         default=CONNECTIONS,
-        help="hostile connections (default: %(default)s)",
+        help="number of hostile connections to open (default: %(default)s)",
     )
-    add("--share", type=float, default=1.0, help="fraction of all sizes to run (default: 1)")
-    add("--seed", type=int, default=1, help="seed of the frames (default: 1)")
-    add("--json", type=Path, metavar="FILE", help="file for all figures")
+    add(
+        "--share", type=float, default=1.0, help="multiply all counts by this fraction (default: 1)"
+    )
+    add("--seed", type=int, default=1, help="seed for generating frames (default: 1)")
+    add("--json", type=Path, metavar="FILE", help="write all results to this file")
     arguments = parser.parse_args(words)
     if not 0 < arguments.share <= 1:
         parser.error(f"--share is {arguments.share:g}; give a number above 0, up to 1")

@@ -161,14 +161,25 @@ def compare(
     parser = argparse.ArgumentParser(prog=prog, description=about.splitlines()[0])
     ours, *others = peers
     keys, names = [each.key for each in measures], [kind.name for kind in others]
-    parser.add_argument("--only", nargs="+", choices=keys, default=keys, help="measures to run")
-    parser.add_argument("--peers", nargs="+", choices=names, default=names, help="competitors")
+    parser.add_argument(
+        "--only", nargs="+", choices=keys, default=keys, help="measures to run (default: all)"
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        choices=names,
+        default=names,
+        help="systems to compare with oncecast (default: all)",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--messages", type=int, default=500_000, help="messages per round for the fastest system"
+        "--messages",
+        type=int,
+        default=500_000,
+        help="messages per round for the fastest system (default: 500,000); slower ones get fewer",
     )
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
     arguments = parser.parse_args()
     wanted = [ours, *(kind for kind in others if kind.name in arguments.peers)]
     asked = [each for each in measures if each.key in arguments.only]

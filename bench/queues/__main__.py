@@ -193,7 +193,10 @@ def main() -> int:
         prog="bench.queues", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument(
-        "--elements", type=int, default=100_000, help="elements to put (limit 100000)"
+        "--elements",
+        type=int,
+        default=100_000,
+        help="number of elements to put (default and limit: 100,000)",
     )
     parser.add_argument("--producers", type=int, default=8)
     parser.add_argument("--consumers", type=int, default=8)
@@ -201,12 +204,14 @@ def main() -> int:
         "--tickets",
         type=int,
         default=4,
-        help="number of elements that one consumer requests at the same time",
+        help="number of elements that each consumer requests at once (default: 4)",
     )
     parser.add_argument("--kill-every", type=float, default=3.0, metavar="S")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="directory for the traces")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the traces in this directory"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
     arguments = parser.parse_args()
     options = vars(arguments)
     keep, file = options.pop("keep"), options.pop("json")

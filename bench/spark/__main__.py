@@ -61,9 +61,11 @@ def main() -> int:
     names = [*(part.__name__ for part in PARTS), "audit"]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="scale of all sizes")
-    parser.add_argument("--directory", type=Path, help="directory on the disk to measure")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="multiply all sizes by this factor"
+    )
+    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
     arguments = parser.parse_args()
     mind_signals()
     found: list[Figure] = []

@@ -199,9 +199,11 @@ def lines(found: Iterable[tuple[str, Spread]]) -> Iterable[str]:
 def main() -> None:
     parser = argparse.ArgumentParser("bench.spark.spread", description=(__doc__ or "")[:80])
     parser.add_argument("--executors", type=int, default=20)
-    parser.add_argument("--ratio", type=float, default=10.0, help="executor time by node time")
+    parser.add_argument(
+        "--ratio", type=float, default=10.0, help="ratio of executor time to node time for a page"
+    )
     parser.add_argument("--tasks", type=int, default=200)
-    parser.add_argument("--pages", type=int, default=10, help="pages that a task reads")
+    parser.add_argument("--pages", type=int, default=10, help="pages that each task reads")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     size = (given.executors, given.ratio, given.tasks, given.pages)

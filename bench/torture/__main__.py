@@ -194,7 +194,7 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--minutes", type=float, default=10.0, help="duration of the run (default: 10)"
+        "--minutes", type=float, default=10.0, help="duration of the run in minutes (default: 10)"
     )
     parser.add_argument(
         "--messages",
@@ -202,9 +202,9 @@ def main() -> int:
         default=1_000_000,
         help="minimum number of messages (default: 1,000,000)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed for choosing faults (default: 1)")
     parser.add_argument(
-        "--directory", help="directory where all files are kept (default: delete them)"
+        "--directory", help="keep all files in this directory (default: delete them)"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()

@@ -213,17 +213,17 @@ async def run(options: argparse.Namespace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("role", choices=ROLES)
-    parser.add_argument(
-        "--server", required=True, help="addresses of the nodes, separated by commas"
-    )
+    parser.add_argument("--server", required=True, help="node addresses, separated by commas")
     parser.add_argument("--name", required=True, help="the client's durable name")
     parser.add_argument(
         "--number", type=int, required=True, help="number of this process, starting at 1"
     )
-    parser.add_argument("--directory", required=True, help="directory for records and state")
+    parser.add_argument(
+        "--directory", required=True, help="directory for the client's records and state"
+    )
     parser.add_argument("--topics", required=True, help="topics to use, separated by commas")
-    parser.add_argument("--rate", type=float, default=1000.0, help="messages per second to put")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random choices")
+    parser.add_argument("--rate", type=float, default=1000.0, help="messages to put per second")
+    parser.add_argument("--seed", type=int, default=0, help="seed for random choices")
     asyncio.run(run(parser.parse_args()))
     return 0
 

@@ -116,7 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--from", dest="revision", default="HEAD~1", help="earlier git revision")
+    parser.add_argument(
+        "--from", dest="revision", default="HEAD~1", help="git revision to upgrade from"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         old = Path(directory) / "old"

@@ -64,15 +64,20 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",
-        help="address of a node, or several separated by commas "
+        help="address of a node, or several addresses separated by commas "
         f"(default: ONCECAST_SERVER, or {SERVER})",
     )
     add_option(parser, "--cluster", "NAME", "cluster name", "oncecast", unicode)
     parser.add_argument(
-        "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="the client's PEM files; enables TLS"
+        "--tls",
+        nargs=3,
+        metavar=("CERT", "KEY", "CA"),
+        help="PEM files with the client's certificate, its key and the nodes' CA; enables TLS",
     )
     parser.add_argument(
-        "--tls-ca", metavar="FILE", help="PEM file of the nodes' CA; enables TLS without --tls"
+        "--tls-ca",
+        metavar="FILE",
+        help="PEM file with the nodes' CA; enables TLS without a client certificate",
     )
     add_login(parser)
 

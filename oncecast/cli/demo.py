@@ -1,4 +1,4 @@
-"""`oncecast demo`: watch a cluster survive the loss of its leader, in about a minute.
+"""`oncecast demo`: watch for about a minute how a cluster survives the loss of its leader.
 
 Three processes replicate each other while automated clients put and get messages. The leader is
 killed and restarted. Then Spark checks the trace: each message must arrive once and in order.
@@ -43,9 +43,9 @@ Try next:
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    about = "watch three nodes survive a kill -9"
+    about = "watch three nodes survive the loss of their leader"
     demo = commands.add_parser("demo", help=about, description=__doc__)
-    add_option(demo, "--publishes", "N", "messages to put", PUBLISHES, positive)
+    add_option(demo, "--publishes", "N", "number of messages to put", PUBLISHES, positive)
     add_option(demo, "--out", "DIR", "directory for the trace and the report", "demo")
     demo.set_defaults(run=run)
 

@@ -22,7 +22,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     history = commands.add_parser("history", help="check histories recorded by clients")
     verbs = history.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verb = verbs.add_parser(
-        "check", help="check that histories are linearizable; exit status 1 if they are not"
+        "check", help="check that histories are linearizable; exit with status 1 if they are not"
     )
     verb.add_argument(
         "files",
@@ -33,7 +33,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     about = "maximum search steps for each topic and subscription"
     add_option(verb, "--steps", "N", about, STEPS_MAX, steps)
-    add_flag(verb, "--json", "print one JSON object")
+    add_flag(verb, "--json", "print the result as one JSON object")
     verb.set_defaults(run=run_check)
 
 

@@ -1,4 +1,4 @@
-"""`oncecast kafka`: serve Kafka clients, as a process of its own beside the nodes."""
+"""`oncecast kafka`: serve Kafka clients from a separate process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     kafka = commands.add_parser(
         "kafka",
         help="serve Kafka clients",
-        description="Serve Kafka clients until SIGTERM or SIGINT. All of them act as the user that "
+        description="Serve Kafka clients until SIGTERM or SIGINT. All clients act as the user that "
         "this process logs in as. See docs/kafka.md.",
     )
     add_option(kafka, "--listen", "HOST:PORT", "address for Kafka clients", LISTEN)
@@ -38,9 +38,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="HOST:PORT",
         help="address that Kafka clients connect to, if it differs from --listen",
     )
-    add_option(kafka, "--connections-max", "N", "maximum connections", CONNECTIONS_MAX, positive)
-    add_flag(kafka, "--no-auto-create", "do not create topics that a client asks for")
-    add_flag(kafka, "--insecure", "accept clients from other machines, without a login")
+    add_option(
+        kafka, "--connections-max", "N", "maximum number of connections", CONNECTIONS_MAX, positive
+    )
+    add_flag(kafka, "--no-auto-create", "do not create missing topics for clients")
+    add_flag(kafka, "--insecure", "accept clients from other machines without a login")
     add_connection(kafka)
     kafka.set_defaults(run=run, timeout=CONNECT_TIMEOUT)
 

@@ -29,8 +29,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     log = commands.add_parser("log", help="check and print a node's log", description=__doc__)
     verbs = log.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    verify = verbs.add_parser("verify", help="verify all checksums; exit with status 1 on damage")
-    verify.add_argument("--json", action="store_true", help="print one JSON object")
+    verify = verbs.add_parser(
+        "verify", help="verify all checksums; exit with status 1 if any is wrong"
+    )
+    verify.add_argument("--json", action="store_true", help="print the result as one JSON object")
     verify.set_defaults(run=partial(_examined, show=_verify))
 
     dump = verbs.add_parser("dump", help="print one line per record")
@@ -47,7 +49,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="N",
         dest="stop",
         type=int,
-        help="last record to print (default: the last in the log)",
+        help="last record to print (default: the last one in the log)",
     )
     dump.add_argument("--json", action="store_true", help="print one JSON object per record")
     dump.set_defaults(run=partial(_examined, show=_dump))

@@ -24,7 +24,7 @@ def add_login(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="file with a token, instead of user and password (default: the token in "
+        help="file with a token to use instead of a user and password (default: the token in "
         "ONCECAST_TOKEN)",
     )
 

@@ -40,7 +40,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="print payloads unchanged, even control characters on a terminal",
+        help="print payloads unchanged, including control characters on a terminal",
     )
 
 

@@ -30,20 +30,22 @@ class Settings:
 
     data: str = setting("oncecast-data", "directory for the log and all other state")
     listen: str = setting(
-        "127.0.0.1:7400", "host:port for clients and other nodes; port 0 picks a free port"
+        "127.0.0.1:7400",
+        "host:port to listen on for clients and other nodes; port 0 picks a free port",
     )
-    http: str = setting("", "host:port for /metrics, /health and /live; empty: no HTTP")
+    http: str = setting("", "host:port for /metrics, /health and /live; if empty, HTTP is off")
     cluster: str = setting(
         "oncecast", "cluster name; clients and nodes of other clusters are refused"
     )
 
     join: str = setting(
         "",
-        "host:port of nodes of the group or ring to join, separated by commas; "
-        "empty: start a new group",
+        "host:port of nodes in the group or ring to join, separated by commas; "
+        "if empty, start a new group",
     )
     advertise: str = setting(
-        "", "host:port where clients and nodes reach this node; empty: the listen address"
+        "",
+        "host:port at which clients and other nodes reach this node; if empty, the listen address",
     )
     own_group: bool = setting(
         False, "start a new ring; each process that joins gets its own replica group"
@@ -59,7 +61,7 @@ class Settings:
     compare_every: float = setting(60.0, "seconds between checks that all replicas agree")
 
     insecure: bool = setting(
-        False, "listen on an address that other machines can reach, without TLS"
+        False, "allow listening without TLS on an address that other machines can reach"
     )
     tls_certificate: str = setting("", "PEM file with this node's certificate and its chain")
     tls_key: str = setting("", "PEM file with the certificate's private key")
@@ -76,14 +78,14 @@ class Settings:
 
     audit_file: str = setting(
         "",
-        "file for one JSON line per login, denied request and administrative request; "
-        "empty: write to the log",
+        "file that gets one JSON line per login, denied request and administrative request; "
+        "if empty, they go to the log",
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "minimum level to log: debug, info, warning or error"
     )
     log_format: Literal["text", "json"] = setting(
-        "text", "text, or json for one JSON object per line"
+        "text", "format of the log: text, or json for one JSON object per line"
     )
 
     connections_max: int = setting(
@@ -114,7 +116,7 @@ class Settings:
     )
     window_bytes: int = setting(8 << 20, "maximum unacknowledged bytes in flight to one client")
     snapshot_bytes: int = setting(
-        64 << 20, "bytes of log between snapshots; a restart replays about this much"
+        64 << 20, "bytes of log between snapshots; a restart replays about this many bytes"
     )
     unsynced_bytes_max: int = setting(
         64 << 20, "maximum bytes not yet synced to disk; above it, the node stops reading input"
@@ -122,7 +124,9 @@ class Settings:
     busy_poll: float = setting(
         0.0, "seconds to poll the network after each message instead of sleeping, or 0 for never"
     )
-    drain_timeout: float = setting(5.0, "seconds to send pending messages when the node stops")
+    drain_timeout: float = setting(
+        5.0, "maximum seconds to send pending messages when the node stops"
+    )
 
 
 class Setting(NamedTuple):

@@ -99,27 +99,34 @@ def main(words: list[str], project: Project = ONCECAST) -> int:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
     found.add_argument(
-        "files", nargs="*", default=FILES, help=f"packages or files (default: {' '.join(FILES)})"
+        "files",
+        nargs="*",
+        default=FILES,
+        help=f"packages or files to mutate (default: {' '.join(FILES)})",
     )
-    found.add_argument("-n", type=int, default=0, help="mutants to try (default: 0, all of them)")
+    found.add_argument(
+        "-n", type=int, default=0, help="number of mutants to try, or 0 for all (default: 0)"
+    )
     found.add_argument("--seed", default="0", help="seed that selects the mutants (default: 0)")
-    found.add_argument("--jobs", type=int, default=1, help="mutants at a time (default: 1)")
+    found.add_argument(
+        "--jobs", type=int, default=1, help="mutants to try in parallel (default: 1)"
+    )
     found.add_argument(
         "--budget",
         type=float,
         default=40.0,
         metavar="SECONDS",
-        help="processor time for one mutant (default: 40)",
+        help="maximum processor time for each mutant (default: 40)",
     )
     found.add_argument(
         "--at-least",
         type=float,
         default=95.0,
         metavar="PERCENT",
-        help="exit with 1 if fewer are killed or equivalent (default: 95)",
+        help="minimum percentage of mutants that are killed or equivalent (default: 95)",
     )
     found.add_argument(
-        "--json", metavar="FILE", help="write each verdict as a JSON line to this file"
+        "--json", metavar="FILE", help="write a JSON line for each mutant to this file"
     )
     found.add_argument(
         "--only",
@@ -129,18 +136,25 @@ def parser() -> argparse.ArgumentParser:
         help="try only this mutant; may be repeated",
     )
     found.add_argument(
-        "--again", metavar="FILE", type=Path, help="try the survivors of an earlier --json"
+        "--again",
+        metavar="FILE",
+        type=Path,
+        help="try only the survivors in this file, which an earlier run wrote with --json",
     )
-    found.add_argument("--show", metavar="ID", help="print this mutant, without trying it")
-    found.add_argument("--list", action="store_true", help="print the chosen mutants only")
+    found.add_argument("--show", metavar="ID", help="print this mutant as a diff without trying it")
     found.add_argument(
-        "--fresh", action="store_true", help="measure again which lines each test reaches"
+        "--list", action="store_true", help="print the chosen mutants without trying them"
+    )
+    found.add_argument(
+        "--fresh",
+        action="store_true",
+        help="ignore earlier measurements of which lines each test reaches",
     )
     found.add_argument(
         "--tests",
         nargs="+",
         metavar="PATH",
-        help="where to look for tests (default: these layers and above)",
+        help="test folders (default: those of the mutated layers and of all layers above)",
     )
     return found
 

@@ -130,12 +130,19 @@ def main() -> int:
     parser.add_argument("--drivers", type=int, default=20, help="drivers to kill (default: 20)")
     parser.add_argument("--executors", type=int, default=20, help="executors to kill (default: 20)")
     parser.add_argument("--nodes", type=int, default=10, help="nodes to kill (default: 10)")
-    parser.add_argument("--topics", type=int, default=150, help="topics of the job (default: 150)")
     parser.add_argument(
-        "--minutes", type=float, default=60.0, help="time limit for all kills (default: 60)"
+        "--topics", type=int, default=150, help="topics that the batch job writes to (default: 150)"
     )
-    parser.add_argument("--directory", type=Path, help="directory where all files are kept")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for the report")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        help="time limit in minutes for all kills (default: 60)",
+    )
+    parser.add_argument(
+        "--directory", type=Path, help="keep all files in this directory (default: delete them)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file")
     arguments = parser.parse_args()
     mind_signals()
     found: list[dict[str, Any]] = []

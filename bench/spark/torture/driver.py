@@ -70,8 +70,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for name in ("name", "address", "checkpoint", "master"):
         parser.add_argument(name)
-    parser.add_argument("--once", action="store_true", help="end when all messages are read")
-    parser.add_argument("--events", help="directory for the event logs of Spark")
+    parser.add_argument("--once", action="store_true", help="exit once all messages are read")
+    parser.add_argument("--events", help="directory for Spark's event logs")
     given = parser.parse_args()
     settings = SETTINGS | (events(given.events) if given.events else {})
     session = spark(given.master, light=True, **settings)

@@ -19,8 +19,8 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     rule = commands.add_parser("rule", help=about, description=about)
     verbs = rule.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_, work in (
-        ("allow", "allow verbs on topics, or the use of names", run_allow),
-        ("disallow", "remove verbs allowed with the same pattern", run_disallow),
+        ("allow", "allow a user to act on topics or to use names", run_allow),
+        ("disallow", "withdraw permissions granted with the same pattern", run_disallow),
     ):
         parser = verbs.add_parser(name, help=help_)
         parser.add_argument(
@@ -35,7 +35,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
             metavar="PATTERN",
             type=unicode,
             default="",
-            help="pattern for topic names; * matches any characters, ? matches one",
+            help="pattern for topic names; * matches any number of characters, and ? matches one",
         )
         pattern.add_argument(
             "--use",

@@ -28,7 +28,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     token = commands.add_parser("token", help=about, description=about)
     verbs = token.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    create = verbs.add_parser("create", help="create a token and print it once")
+    create = verbs.add_parser("create", help="create a token, which is shown only once")
     create.add_argument(
         "principal", metavar="NAME", type=unicode, help="user that the token logs in as"
     )
@@ -39,7 +39,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     add_work(create, run_create, in_shell=False)
 
-    list_ = verbs.add_parser("list", help="list tokens, without their secrets")
+    list_ = verbs.add_parser("list", help="list tokens without their secrets")
     add_work(list_, run_list, in_shell=False)
 
     revoke = verbs.add_parser("revoke", help="revoke a token")

@@ -39,7 +39,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "hosts",
         metavar="HOST",
         nargs="+",
-        help="host names and IP addresses of the node, without the port",
+        help="host names and IP addresses of the node, without ports",
     )
     node.add_argument("--name", help="base name of the files (default: the first host)")
     add_making(node, run_node)
@@ -51,7 +51,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     shown = verbs.add_parser(
         "show", help="show certificates; exit with status 1 if any has expired"
     )
-    shown.add_argument("files", metavar="FILE", type=Path, nargs="+", help="PEM file")
+    shown.add_argument(
+        "files", metavar="FILE", type=Path, nargs="+", help="certificate in PEM format"
+    )
     shown.add_argument(
         "--ca", metavar="FILE", type=Path, help="check that this CA signed the certificates"
     )

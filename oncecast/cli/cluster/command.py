@@ -45,7 +45,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         add_group(parser)
         add_work(parser, look, in_shell=False)
 
-    about = "list the groups of a ring and the share that each owns"
+    about = "list the groups of a ring and the share of the ring that each of them owns"
     add_work(verbs.add_parser("ring", help=about, description=about), run_ring, in_shell=False)
 
     about = "show the multicast tree of a topic"
@@ -73,7 +73,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     about = "run a group or a ring on this machine"
     up = verbs.add_parser("up", help=about, description=about)
     add_option(
-        up, "-n", "N", "number of nodes (default: 3, or the number in the directory)", kind=nodes
+        up, "-n", "N", "number of nodes (default: 3, or as in the data directory)", kind=nodes
     )
     add_option(up, "--data", "DIR", "data directory (default: a temporary directory)")
     up.add_argument(
@@ -82,13 +82,13 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default=0,
         help="port of the first node; later nodes use consecutive ports (default: free ports)",
     )
-    add_flag(up, "--own-group", "run a ring in which each process starts a group")
+    add_flag(up, "--own-group", "run a ring in which each process has its own replica group")
     add_json(up)
     up.set_defaults(run=run_up)
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
-    add_option(parser, "--group", "GROUP", "group name, if the nodes form a ring")
+    add_option(parser, "--group", "GROUP", "replica group to use, if the nodes form a ring")
 
 
 def address(text: str) -> str:

@@ -26,7 +26,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     run.add_argument("name", metavar="NAME", type=called, help="lock name")
     add_command(run)
     add_joining(run)
-    about = "how long the lock stays held after a crash"
+    about = "how long the lock remains held if this process crashes"
     add_option(run, "--lease", "SECONDS", about, 10.0, lease)
     add_timeout(run, float("inf"), "how long to wait for the lock")
     run.set_defaults(run=lambda arguments: run_member(arguments, run_locked))
@@ -42,7 +42,7 @@ def lease(word: str) -> float:
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", metavar="CMD", nargs="+", help="command to run, after --")
+    parser.add_argument("command", metavar="CMD", nargs="+", help="command to run, preceded by --")
     about = "time between SIGTERM and SIGKILL when stopping CMD"
     add_option(parser, "--grace", "SECONDS", about, GRACE, seconds)
 

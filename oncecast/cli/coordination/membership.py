@@ -39,14 +39,14 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="address where other processes reach this one "
+        help="address at which other processes reach this process "
         f"(default: ONCECAST_LISTEN, or {listen})",
     )
     add_flag(parser, "--insecure", "allow a --listen address that other machines can reach")
     parser.add_argument(
         "--cluster-secret-file",
         metavar="FILE",
-        help="private file with the shared cluster secret; required across machines "
+        help="private file with the shared cluster secret; required on several machines "
         "(default: ONCECAST_CLUSTER_SECRET_FILE, or none)",
     )
     parser.set_defaults(anywhere=listen)

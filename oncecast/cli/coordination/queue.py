@@ -30,7 +30,9 @@ QUIET = 4 * HEARTBEAT
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    queue = commands.add_parser("queue", help="put and take queue elements", description=__doc__)
+    queue = commands.add_parser(
+        "queue", help="put and take elements of a queue", description=__doc__
+    )
     verbs = queue.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     put = _verb(verbs, "put", "put elements in a queue", run_put)
@@ -38,11 +40,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "values",
         metavar="VALUE",
         nargs="+",
-        help="an element; a single - reads lines from standard input",
+        help="element to put; a single - reads elements from the lines of standard input",
     )
     put.set_defaults(lines=True)
     take = _verb(verbs, "take", "take elements out of a queue", run_take)
-    add_timeout(take, 2.0, "how long to wait for elements, or inf")
+    add_timeout(take, 2.0, "how long to wait for elements, or inf for no limit")
     peek = _verb(verbs, "peek", "print elements without taking them", run_peek)
     for verb in (take, peek):
         about = "maximum number of elements (default: %(default)s)"

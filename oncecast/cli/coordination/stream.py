@@ -45,8 +45,8 @@ QUALITIES = {
     "--liveliness": "maximum time without hearing from a writer (default: no limit)",
 }
 LIMITS = {
-    "--samples-max": "maximum values in the cache (default: 100000)",
-    "--keys-max": "maximum keys in the cache (default: 10000)",
+    "--samples-max": "maximum number of values in the cache (default: 100000)",
+    "--keys-max": "maximum number of keys in the cache (default: 10000)",
 }
 
 
@@ -59,7 +59,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "values",
         metavar="VALUE",
         nargs="+",
-        help="a value; a single - reads lines from standard input",
+        help="value to write; a single - reads values from the lines of standard input",
     )
     write.add_argument(
         "--key", type=os.fsencode, default=b"", help="key of each value (default: empty)"
@@ -68,7 +68,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--readers",
         metavar="N",
         type=count,
-        help="readers to wait for before the first write (default: 1, or 0 if persistent)",
+        help="number of readers to wait for before writing (default: 1, or 0 if persistent)",
     )
     write.add_argument(
         "--blocking-max",
@@ -88,7 +88,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="maximum number of values (default: no limit)",
     )
     add_raw(read)
-    add_timeout(read, 5.0, "how long to wait for the next value, or inf")
+    add_timeout(read, 5.0, "how long to wait for the next value, or inf for no limit")
 
 
 def _verb(
@@ -102,7 +102,7 @@ def _verb(
         default="reliable",
         help="delivery guarantee (default: %(default)s)",
     )
-    add_option(verb, "--history", "N", "values to keep for each key, or all", "all")
+    add_option(verb, "--history", "N", "number of values to keep for each key, or all", "all")
     verb.add_argument(
         "--durability",
         choices=("volatile", "transient-local", "persistent"),

@@ -30,7 +30,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         ("--publishes", "N", 10_000, "number of messages to put"),
         ("--producers", "N", 2, "number of clients that put"),
         ("--topics", "N", 2, "number of topics to create"),
-        ("--subscribers", "N", 2, "subscribers per topic"),
+        ("--subscribers", "N", 2, "number of subscribers per topic"),
         ("--size", "BYTES", 100, "message size"),
     ):
         add_option(load, option, unit, about, default, positive)
@@ -39,10 +39,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="R",
         type=rate,
         default=0.0,
-        help="total puts per second (default: 0, no limit)",
+        help="total puts per second, or 0 for no limit (default: 0)",
     )
     add_option(load, "--seed", None, "seed for the random operations", 0, int)
-    add_flag(load, "--push", "on a ring, read through the connected process")
+    add_flag(load, "--push", "on a ring, receive messages through the connected process")
     add_option(load, "--trace", "FILE", "write a JSON line for each put, ack and delivery")
     load.add_argument("--keep", action="store_true", help="do not delete the topics at the end")
     add_timeout(load, about="give up after this long without progress")

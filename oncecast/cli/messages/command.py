@@ -48,7 +48,9 @@ def configure(
 ) -> None:
     put = commands.add_parser("put", help="put messages", description="Put messages in a topic.")
     add_topic(put)
-    lines = "a message" if in_shell else "a message; a single - reads lines from standard input"
+    lines = "message to put"
+    if not in_shell:
+        lines += "; a single - reads messages from the lines of standard input"
     put.add_argument("values", metavar="VALUE", nargs="+", help=lines)
     put.add_argument("--key", type=os.fsencode, help="key of each message")
     put.add_argument(
@@ -78,22 +80,26 @@ def configure(
         default=1,
         help="maximum number of messages (default: 1)",
     )
-    add_flag(get, "--keep", "do not acknowledge; the messages will be redelivered")
-    add_flag(get, "--push", "on a ring, read through the connected process")
+    add_flag(get, "--keep", "do not acknowledge the messages, so that they are redelivered")
+    add_flag(get, "--push", "on a ring, receive messages through the connected process")
     add_raw(get)
-    add_timeout(get, 0.0, "how long to wait for messages, or inf")
+    add_timeout(get, 0.0, "how long to wait for messages, or inf for no limit")
     get.set_defaults(patience=ANSWER_TIMEOUT)
     add_work(get, run_get, in_shell=in_shell)
 
-    sub = commands.add_parser("sub", help="subscribe", description="Subscribe to a topic.")
+    sub = commands.add_parser(
+        "sub", help="subscribe to a topic", description="Subscribe to a topic."
+    )
     add_topic(sub)
     add_subscription(sub)
-    add_option(sub, "--start", None, POSITIONS, "new", start)
-    add_flag(sub, "--shared", "share the subscription between workers, see `oncecast work`")
+    add_option(sub, "--start", None, f"where to start reading: {POSITIONS}", "new", start)
+    add_flag(sub, "--shared", "share the subscription among workers; see `oncecast work`")
     add_settings(sub)
     add_work(sub, run_sub, in_shell=in_shell)
 
-    unsub = commands.add_parser("unsub", help="unsubscribe", description="Delete a subscription.")
+    unsub = commands.add_parser(
+        "unsub", help="delete a subscription", description="Delete a subscription."
+    )
     add_topic(unsub)
     add_subscription(unsub)
     add_work(unsub, run_unsub, in_shell=in_shell)

@@ -41,14 +41,14 @@ def configure(
 
     seek = verbs.add_parser("seek", help="move a subscription to another position")
     add_topic(seek)
-    seek.add_argument("to", metavar="POSITION", type=start, help=POSITIONS)
+    seek.add_argument("to", metavar="POSITION", type=start, help=f"new position: {POSITIONS}")
     add_subscription(seek)
     add_work(seek, run_seek, in_shell=in_shell)
 
     status = commands.add_parser(
         "status",
-        help="show the number of topics, messages and subscriptions",
-        description="Show a node's version, and the number of topics, messages and subscriptions.",
+        help="show the version and the numbers of topics, messages and subscriptions",
+        description="Show a node's version and the numbers of topics, messages and subscriptions.",
     )
     add_work(status, run_status, in_shell=in_shell)
 

@@ -44,15 +44,15 @@ def configure(
         _add_retention(parser)
         add_work(parser, work, in_shell=in_shell)
 
-    list_ = verbs.add_parser("list", help="list topics by name")
+    list_ = verbs.add_parser("list", help="list topics, sorted by name")
     list_.add_argument(
-        "--prefix", type=unicode, default="", help="list only topics that start with PREFIX"
+        "--prefix", type=unicode, default="", help="list only topics whose names start with PREFIX"
     )
     add_work(list_, run_list, in_shell=in_shell)
 
     for verb, about, work in (
         ("describe", "show a topic and its subscriptions", run_describe),
-        ("delete", "delete a topic with its messages and subscriptions", run_delete),
+        ("delete", "delete a topic along with its messages and subscriptions", run_delete),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
         add_topic(parser)
@@ -66,14 +66,14 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         type=age,
         default=0,
-        help="keep messages younger than TIME: 90s, 12h, 7d",
+        help="keep messages for this long, for example 90s, 12h or 7d",
     )
     parser.add_argument(
         "--keep-bytes",
         metavar="SIZE",
         type=size,
         default=0,
-        help="keep the newest SIZE bytes: 500k, 10M, 1G",
+        help="keep this many bytes of the newest messages, for example 500k, 10M or 1G",
     )
     add_flag(parser, "--drop-unread", "also apply these limits to unread messages")
     add_flag(parser, "--gossip", "on a ring, push messages by gossip instead of through a tree")

@@ -235,10 +235,10 @@ class Conversation:
             watch.add_argument("topic", metavar="TOPIC")
             add_subscription(watch)
             add_work(watch, work, in_shell=True)
-        help_ = commands.add_parser("help", help="list the commands, or explain one")
+        help_ = commands.add_parser("help", help="list all commands, or explain one command")
         help_.add_argument("words", metavar="COMMAND", nargs="*")
         help_.set_defaults(here=self._help)
-        exit_ = commands.add_parser("exit", help="leave the shell, like Ctrl-D")
+        exit_ = commands.add_parser("exit", help="leave the shell (or press Ctrl-D)")
         exit_.set_defaults(here=self._exit)
         trim(parser)
         return parser

@@ -42,7 +42,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--jobs",
         type=positive,
         default=os.cpu_count() or 1,
-        help="number of processes (default: one per core)",
+        help="number of parallel processes (default: one per core)",
     )
     verb.add_argument("--json", action="store_true", help="print one JSON line per seed")
     verb.set_defaults(run=run_seeds)
@@ -68,14 +68,17 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=sizes,
         default=[1000, 10_000],
         metavar="N,M",
-        help="numbers of nodes (default: 1000,10000)",
+        help="numbers of nodes to simulate, separated by commas (default: 1000,10000)",
     )
-    verb.add_argument("--repeat", type=positive, default=3, help="runs per size (default: 3)")
+    verb.add_argument(
+        "--repeat", type=positive, default=3, help="number of runs per size (default: 3)"
+    )
     verb.add_argument("--json", action="store_true", help="print one JSON line per size")
     verb.set_defaults(run=bench)
 
     verb = verbs.add_parser(
-        "papers", help="reproduce experiments from papers and compare the results"
+        "papers",
+        help="reproduce experiments from papers and compare the results with the published ones",
     )
     add_option(verb, "--only", "NAME,NAME", "papers to reproduce (default: all)", kind=papers.names)
     verb.add_argument("--nodes", type=positive, help="number of nodes (default: as in the paper)")
@@ -91,7 +94,7 @@ def add_scenario(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--nodes",
         type=positive,
-        help="number of nodes, or maximum if the seed determines it (default: set by the scenario)",
+        help="number of nodes, or the maximum if the seed chooses it (default: as in the scenario)",
     )
 
 

@@ -26,16 +26,19 @@ def configure(
     verb = verbs.add_parser("sweep", help="run many seeds and sizes on Spark", description=__doc__)
     verb.add_argument("scenario", metavar="SCENARIO", help="scenario name; see `sim list`")
     verb.add_argument(
-        "--nodes", type=sizes, metavar="N,M", help="numbers of nodes (default: set by the scenario)"
+        "--nodes",
+        type=sizes,
+        metavar="N,M",
+        help="numbers of nodes, separated by commas (default: as in the scenario)",
     )
     verb.add_argument(
         "--seeds",
         type=seeds,
         default=range(100),
         metavar="A..B",
-        help="seeds per size (default: 0..99)",
+        help="range of seeds for each number of nodes (default: 0..99)",
     )
-    add_option(verb, "--out", "DIR", "directory for the outcomes (default: sweeps/SCENARIO)")
+    add_option(verb, "--out", "DIR", "directory for the results (default: sweeps/SCENARIO)")
     add_master(verb)
     add_json(verb)
     verb.set_defaults(run=run)

@@ -51,9 +51,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb.set_defaults(run=list_experiments)
 
     verb = verbs.add_parser("run", help="run experiments and write tables and figures")
-    verb.add_argument("name", metavar="NAME", help="name of an experiment, or all")
+    verb.add_argument("name", metavar="NAME", help="experiment name, or all")
     add_option(verb, "--out", "DIR", "directory for the report", "experiments")
-    add_option(verb, "--nodes", "N", "maximum nodes", 10_000, positive)
+    add_option(verb, "--nodes", "N", "maximum number of nodes", 10_000, positive)
     verb.add_argument("--seed", type=int, default=1, help="first seed (default: 1)")
     add_flag(verb, "--live", "also run small experiments on real processes")
     add_master(verb)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 QUIET = {"spark.ui.showConsoleProgress": "false"}  # the command draws its own progress bars
 SMALL_BYTES = 64 << 20
 FROM = (
-    "also archive earlier messages that the archive lacks: earliest, an offset or an ISO 8601 time "
-    "(default: where the archive ends)"
+    "position from which to add messages that the archive lacks: earliest, an offset or an "
+    "ISO 8601 time (default: the end of the archive)"
 )
 FORMAT = "format of a new archive (default: parquet)"
 
@@ -49,11 +49,19 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     run = verbs.add_parser("run", help="run a job")
     jobs = run.add_subparsers(title="jobs", metavar="JOB", required=True)
 
-    archive = jobs.add_parser("archive", help="write topics to a table, each message once")
-    archive.add_argument("directory", metavar="DIR", help="directory for the files")
+    archive = jobs.add_parser(
+        "archive", help="write topics to a table, with each message exactly once"
+    )
+    archive.add_argument("directory", metavar="DIR", help="directory of the table")
     archive.add_argument("--topics", metavar="T,...", help="topic names, separated by commas")
     add_option(archive, "--pattern", "REGEX", "regular expression for topic names")
-    add_option(archive, "--batch", "N", "messages per commit (default: all)", kind=positive)
+    add_option(
+        archive,
+        "--batch",
+        "N",
+        "maximum number of messages per commit (default: no limit)",
+        kind=positive,
+    )
     add_option(archive, "--from", "START", FROM, kind=start)
     archive.add_argument("--format", choices=("parquet", "delta", "iceberg"), help=FORMAT)
     add_flag(archive, "--compact", "merge each day's small files into larger ones")
@@ -66,7 +74,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "traces", metavar="FILE", nargs="+", help="trace written by `oncecast load --trace`"
     )
     add_flag(audit, "--killed", "accept an incomplete trace whose writer was killed")
-    add_option(audit, "--examples", "N", "number of faults to list per kind", 5, positive)
+    add_option(audit, "--examples", "N", "number of faults of each kind to list", 5, positive)
     audit.set_defaults(run=run_audit)
 
     metrics = jobs.add_parser(

@@ -55,22 +55,23 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help=f"{about} (default: {SHOWN})",
     )
     show_ = verb("show", "print one dead letter", run_show)
-    show_.add_argument("offset", metavar="OFFSET", type=count, help="offset from `dead list`")
+    about = "offset of a dead letter; see `dead list`"
+    show_.add_argument("offset", metavar="OFFSET", type=count, help=about)
     add_raw(show_)
     retry = verb("retry", "put dead letters back into the topic", run_retry)
     add_option(
         retry,
         "--to",
         "TOPIC",
-        "target topic (default: the original one)",
+        "target topic (default: the original topic)",
         None,
         unicode,
     )
     drop = verb("drop", "delete dead letters", run_drop)
-    for parser in (retry, drop):
-        about = "offset from `dead list`"
+    for parser, done in ((retry, "retry"), (drop, "delete")):
+        about = f"offset of a dead letter to {done}; see `dead list`"
         parser.add_argument("offsets", metavar="OFFSET", type=count, nargs="*", help=about)
-        add_flag(parser, "--all", "all dead letters")
+        add_flag(parser, "--all", f"{done} all dead letters")
 
 
 def letters_of(client: Client, arguments: argparse.Namespace) -> DeadLetters:

@@ -26,13 +26,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     about = "how long a silent worker keeps a message (default: 30)"
     add("--lease", metavar="SECONDS", type=seconds, help=about)
-    about = "deliveries before a message becomes a dead letter (default: 10), or 0 for no limit"
+    about = "deliveries before a message becomes a dead letter, or 0 for no limit (default: 10)"
     add("--deliveries-max", metavar="N", type=count, help=about)
-    about = "delay before the second delivery; it doubles each time (default: 1)"
+    about = "delay before the second delivery, doubled for each further delivery (default: 1)"
     add("--backoff-min", metavar="SECONDS", type=seconds, help=about)
-    about = "longest delay before another delivery (default: 60)"
+    about = "maximum delay before another delivery (default: 60)"
     add("--backoff-max", metavar="SECONDS", type=seconds, help=about)
-    about = "maximum messages that all workers hold together (default: 100000)"
+    about = "maximum number of messages that all workers together hold (default: 100000)"
     add("--in-flight-max", metavar="N", type=count, help=about)
     about = "topic for dead letters (default: {TOPIC}.dead.NAME)"
     add("--dead-letters", metavar="TOPIC", type=unicode, help=about)

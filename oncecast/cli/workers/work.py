@@ -36,14 +36,16 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "work", help="run a command for each message of a shared subscription", description=__doc__
     )
     add_topic(work)
-    about = "command to run, after --; {} in an argument stands for the message"
+    about = "command to run, preceded by --; {} in an argument stands for the message"
     work.add_argument("command", metavar="CMD", nargs="+", help=about)
     add_shared_name(work)
-    add_option(work, "--concurrency", "N", "commands that run at a time", 1, positive)
-    about = "messages to hold, including those being handled (default: twice the concurrency)"
+    add_option(
+        work, "--concurrency", "N", "number of commands to run at the same time", 1, positive
+    )
+    about = "messages to hold, including those in progress (default: twice the concurrency)"
     add_option(work, "--prefetch", "N", about, None, positive)
     add_option(work, "--start", None, f"where a new subscription starts: {POSITIONS}", "new", start)
-    add_option(work, "--limit", "SECONDS", "how long one command may run", float("inf"), seconds)
+    add_option(work, "--limit", "SECONDS", "how long each command may run", float("inf"), seconds)
     about = "time between SIGTERM and SIGKILL when stopping a command"
     add_option(work, "--grace", "SECONDS", about, GRACE, seconds)
     add_settings(work)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         from_offset,
         from_time,
     )
+    from oncecast.client.dead_letters import DeadLetter, DeadLetters
     from oncecast.client.embedded import embedded
     from oncecast.client.jobs import Job, SharedSubscription
     from oncecast.client.parcel import Receipt
@@ -37,6 +38,8 @@ _DEFINED_IN = {
     "KEEP_ALL": "oncecast.streams.protocols.policies",
     "NEW": "oncecast.client.client",
     "Client": "oncecast.client.client",
+    "DeadLetter": "oncecast.client.dead_letters",
+    "DeadLetters": "oncecast.client.dead_letters",
     "Job": "oncecast.client.jobs",
     "Message": "oncecast.wire.message",
     "Policy": "oncecast.wire.retention",
@@ -63,6 +66,8 @@ __all__ = [
     "KEEP_ALL",
     "NEW",
     "Client",
+    "DeadLetter",
+    "DeadLetters",
     "Durability",
     "Job",
     "Message",

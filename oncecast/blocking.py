@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from oncecast.client.blocking import (
     Client,
+    DeadLetters,
     SharedSubscription,
     Subscription,
     connect,
@@ -19,7 +20,16 @@ from oncecast.client.blocking import (
 if TYPE_CHECKING:
     from oncecast.coordination.blocking import Node, join
 
-__all__ = ["Client", "Node", "SharedSubscription", "Subscription", "connect", "embedded", "join"]
+__all__ = [
+    "Client",
+    "DeadLetters",
+    "Node",
+    "SharedSubscription",
+    "Subscription",
+    "connect",
+    "embedded",
+    "join",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -13,13 +13,23 @@ returns a message that has already arrived. Threads may share a client, but not 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from oncecast.client import client as asynchronous
 from oncecast.client.access import AccessControl, TokenInfo
+from oncecast.client.dead_letters import DeadLetter
+from oncecast.client.dead_letters import DeadLetters as AsyncDeadLetters
 from oncecast.client.jobs import PREFETCH, Handler, Job
 from oncecast.client.jobs import SharedSubscription as AsyncSharedSubscription
 from oncecast.client.parcel import Receipt
@@ -206,6 +216,10 @@ class Client:
             topic, subscription, prefetch=prefetch, start=start, shared=shared, create=create
         )
         return SharedSubscription(check_open(self._portal), self._call(work))
+
+    def dead_letters(self, topic: str, subscription: str) -> DeadLetters:
+        inner = self._client.dead_letters(topic, subscription)
+        return DeadLetters(check_open(self._portal), inner)
 
     def create_subscription(
         self,
@@ -465,6 +479,32 @@ class SharedSubscription:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class DeadLetters:
+    """The dead letters of one shared subscription. See `oncecast.DeadLetters`."""
+
+    def __init__(self, portal: Portal, inner: AsyncDeadLetters) -> None:
+        self._portal, self._inner = portal, inner
+        self.topic, self.subscription = inner.topic, inner.subscription
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def count(self) -> int:
+        return call(self._portal, self._inner.count())
+
+    def first(self, count: int = 100) -> list[DeadLetter]:
+        return call(self._portal, self._inner.first(count))
+
+    def show(self, offset: int) -> DeadLetter:
+        return call(self._portal, self._inner.show(offset))
+
+    def drop(self, offsets: Collection[int] | None = None) -> int:
+        return call(self._portal, self._inner.drop(offsets))
+
+    def retry(self, offsets: Collection[int] | None = None, to: str | None = None) -> int:
+        return call(self._portal, self._inner.retry(offsets, to))
 
 
 async def _enter(context: AbstractAsyncContextManager[T]) -> T:

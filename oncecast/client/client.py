@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 from msgspec.structs import replace
 
 from oncecast.client.access import AccessControl
+from oncecast.client.dead_letters import DeadLetters
 from oncecast.client.jobs import PREFETCH, SharedSubscription, check_prefetch
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
@@ -235,6 +236,10 @@ class Client:
             check_prefetch(prefetch)
             await self.parts.usable.subscriptions.share(topic, subscription, start, shared)
         return await self.parts.usable.subscriptions.work(topic, subscription, prefetch=prefetch)
+
+    def dead_letters(self, topic: str, subscription: str) -> DeadLetters:
+        """Return the dead letters of a shared subscription, to list, retry or drop them."""
+        return DeadLetters(self, topic, subscription)
 
     async def create_subscription(
         self,

@@ -1,5 +1,10 @@
 """List, retry and drop the dead letters of a shared subscription.
 
+    letters = client.dead_letters("emails", "sender")
+    for letter in await letters.first(10):
+        print(letter.offset, letter.reason, letter.value)
+    await letters.retry()
+
 Dead letters are messages in the dead-letter topic. That topic's shared subscription `dead` records
 which letters are handled. The first retry or drop creates the subscription. From then on, the topic
 keeps only letters that are not handled, unless its policy was changed before.
@@ -13,6 +18,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from oncecast.client.arguments import check_count, check_names, check_topic
 from oncecast.client.jobs import Job
 from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, from_offset
@@ -25,6 +31,7 @@ from oncecast.errors import (
     WrongKind,
 )
 from oncecast.wire import batch
+from oncecast.wire.commands import FromNew, SubscribeShared
 from oncecast.wire.frames import SharedView, SubscriptionView, TopicView
 from oncecast.wire.message import Message
 from oncecast.wire.retention import DEFAULT, Policy
@@ -46,8 +53,8 @@ QUIET = 5.0  # seconds without a letter after which the rest count as unavailabl
 PART = "letter"
 
 
-class Letter(NamedTuple):
-    """A dead letter. `offset` is its offset in the dead-letter topic."""
+class DeadLetter(NamedTuple):
+    """A message in a dead-letter topic, and why it is there. The offset is that of the letter."""
 
     message: Message
 
@@ -56,7 +63,22 @@ class Letter(NamedTuple):
         return self.message.offset
 
     @property
+    def key(self) -> bytes | None:
+        return self.message.key
+
+    @property
+    def value(self) -> bytes:
+        return self.message.value
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """Return the headers that the message had in its topic."""
+        headers = self.message.headers
+        return {name: value for name, value in headers.items() if name not in DEAD_HEADERS}
+
+    @property
     def reason(self) -> str:
+        """Return `rejected`, `exhausted`, `expired` or `worker-lost`."""
         return self._text(DEAD_REASON)
 
     @property
@@ -65,33 +87,35 @@ class Letter(NamedTuple):
         return self._text(DEAD_DETAIL)
 
     @property
-    def deliveries(self) -> str:
-        return self._text(DEAD_DELIVERIES)
+    def deliveries(self) -> int:
+        return self._number(DEAD_DELIVERIES) or 0
 
     @property
-    def origin(self) -> str:
-        """Return the offset of the message in its topic."""
-        return self._text(DEAD_OFFSET)
-
-    @property
-    def headers(self) -> dict[str, bytes]:
-        """Return the headers that the message had in its topic."""
-        headers = self.message.headers
-        return {name: value for name, value in headers.items() if name not in DEAD_HEADERS}
+    def origin(self) -> int | None:
+        """Return the offset of the message in its topic. A client's own put has none."""
+        return self._number(DEAD_OFFSET)
 
     def _text(self, name: str) -> str:
         return self.message.headers.get(name, b"").decode(errors="replace")
 
+    def _number(self, name: str) -> int | None:
+        text = self._text(name)
+        return int(text) if text.isdecimal() else None
+
 
 class DeadLetters:
-    """The dead letters of one shared subscription."""
+    """The dead letters of one shared subscription. Created by `Client.dead_letters`."""
 
     def __init__(self, client: Client, topic: str, subscription: str) -> None:
+        check_names(SubscribeShared(topic, subscription, FromNew(), 0))
         self._client, self.topic, self.subscription = client, topic, subscription
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters of subscription {self.subscription!r} of topic {self.topic!r}>"
 
     # -- look --
 
-    async def where(self) -> str:
+    async def _where(self) -> str:
         """Return the dead-letter topic."""
         return (await self._shared()).dead_letters
 
@@ -105,18 +129,19 @@ class DeadLetters:
 
     async def count(self) -> int:
         """Return the number of dead letters that are not handled."""
-        return await unhandled(self._client, await self.where())
+        return await unhandled(self._client, await self._where())
 
-    async def first(self, count: int) -> list[Letter]:
+    async def first(self, count: int = 100) -> list[DeadLetter]:
         """Return the first `count` dead letters that are not handled."""
-        name = await self.where()
-        found: list[Letter] = []
+        check_count(count)
+        name = await self._where()
+        found: list[DeadLetter] = []
         for first, end in await self._open(name):
             if len(found) >= count:
                 break
             last = min(end, first + count - len(found))
             async for part in self._client.scan(name, from_offset(first), last):
-                found += map(Letter, part.messages())
+                found += map(DeadLetter, part.messages())
         return found
 
     async def _open(self, name: str) -> list[tuple[int, int]]:
@@ -133,11 +158,11 @@ class DeadLetters:
             runs.append((max(shared.fresh, view.first), view.next))
         return [(first, end) for first, end in runs if first < end]
 
-    async def show(self, offset: int) -> Letter:
+    async def show(self, offset: int) -> DeadLetter:
         """Return the dead letter at this offset, even if it is already handled."""
-        name = await self.where()
+        name = await self._where()
         async for part in self._client.scan(name, from_offset(offset), offset + 1):
-            return Letter(part.messages()[0])
+            return DeadLetter(part.messages()[0])
         raise OutOfRange(offset)
 
     # -- handle --
@@ -145,17 +170,19 @@ class DeadLetters:
     async def drop(self, offsets: Collection[int] | None = None) -> int:
         """Delete the letters at these offsets, or all. Return how many were deleted."""
 
-        async def dropped(_: Letter) -> None: ...
+        async def dropped(_: DeadLetter) -> None: ...
 
         return await self._handle(offsets, dropped)
 
-    async def retry(self, offsets: Collection[int] | None = None, to: str = "") -> int:
+    async def retry(self, offsets: Collection[int] | None = None, to: str | None = None) -> int:
         """Put the letters at these offsets, or all, back into their topic or into topic `to`.
 
         Return how many were put. Other subscriptions of the topic would get the messages too, so
         without `to` the topic must not have any.
         """
-        if not to:
+        if to is not None:
+            check_topic(to)
+        else:
             count = len((await self._client.describe(self.topic)).subscriptions)
             if count > 1:
                 raise InvalidArgument(
@@ -164,10 +191,10 @@ class DeadLetters:
                     "name the topic to put them into, even if it is the same",
                 )
         target = to or self.topic
-        origin = (await self._client.describe(await self.where())).id
+        origin = (await self._client.describe(await self._where())).id
         sources: list[str] = []
 
-        async def put(letter: Letter) -> None:
+        async def put(letter: DeadLetter) -> None:
             sources.append(f"dead-letter-{origin}-{letter.offset}")
             await self._publish(letter, target, sources[-1])
 
@@ -176,7 +203,7 @@ class DeadLetters:
             await self._client.close_source(source, target)
         return done
 
-    async def _publish(self, letter: Letter, target: str, source: str) -> None:
+    async def _publish(self, letter: DeadLetter, target: str, source: str) -> None:
         message, client = letter.message, self._client
         data = batch.encode(
             [message.value],
@@ -188,19 +215,20 @@ class DeadLetters:
         await client.publish_staged(source, 1, [PART], target, keep=True)
 
     async def _handle(
-        self, offsets: Collection[int] | None, work: Callable[[Letter], Awaitable[None]]
+        self, offsets: Collection[int] | None, work: Callable[[DeadLetter], Awaitable[None]]
     ) -> int:
-        name = await self.where()
-        await self._prepare(name)
-        if offsets is not None:
-            await self._check(name, offsets)
-        wanted = None if offsets is None else set(offsets)
-        total = await unhandled(self._client, name) if wanted is None else len(wanted)
-        done = 0
-        async for job in self._jobs(name, wanted, total):
-            await work(Letter(job.message))
-            job.ack()
-            done += 1
+        name = await self._where()
+        async with self._client.parts.handling[name]:
+            await self._prepare(name)
+            if offsets is not None:
+                await self._check(name, offsets)
+            wanted = None if offsets is None else set(offsets)
+            total = await unhandled(self._client, name) if wanted is None else len(wanted)
+            done = 0
+            async for job in self._jobs(name, wanted, total):
+                await work(DeadLetter(job.message))
+                job.ack()
+                done += 1
         if done < total and wanted is not None:
             raise TimedOut(
                 f"{total - done} of the dead letters are not available",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -98,6 +99,8 @@ class Running:
         self.access = AccessControl(self.requests, self.cluster, partial(access_at, options))
         self.scans = Scans(self.requests)
         self.temporary: dict[str, None] = {}  # topics whose subscriptions end with this client
+        # One call at a time works on a dead-letter topic.
+        self.handling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._handlers: dict[type[Value], Callable[[Any], None]] = {
             local.Stored: self.putting.stored,
             local.NotStored: self.putting.not_stored,

@@ -11,6 +11,7 @@ import oncecast
 from oncecast import blocking
 from oncecast.client.access import AccessControl
 from oncecast.client.client import Client
+from oncecast.client.dead_letters import DeadLetters
 from oncecast.client.jobs import SharedSubscription
 from oncecast.client.subscription import Subscription
 from tests.client.test_blocking import ONLY_ASYNC
@@ -31,6 +32,7 @@ def section(title: str) -> str:
         (Client, ONLY_ASYNC),
         (Subscription, INSIDE),
         (SharedSubscription, INSIDE_SHARED),
+        (DeadLetters, set()),
         (AccessControl, set()),
     ],
 )

@@ -37,6 +37,7 @@ def public(kind: type) -> dict[str, list[str]]:
             blocking.SharedSubscription,
             {"ended", "expired", "fail", "given", "lost", "settle"},
         ),
+        (oncecast.DeadLetters, blocking.DeadLetters, set()),
     ],
 )
 def test_blocking_and_async_clients_have_the_same_methods(

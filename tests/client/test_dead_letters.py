@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 import oncecast
-from oncecast import errors
+from oncecast import DeadLetters, blocking, errors
 from oncecast.client.client import Client
-from oncecast.client.dead_letters import DeadLetters
 from oncecast.wire.retention import DEFAULT
 from tests.client.serving import run
 
@@ -32,7 +32,7 @@ def play(path: Path, scenario: Scenario, count: int = 3) -> None:
                     assert job is not None
                     job.reject(f"no {job.offset}")
                 await jobs.flush()
-            letters = DeadLetters(client, "t", "s")
+            letters = client.dead_letters("t", "s")
             while await letters.count() < count:
                 await client.ping()
             await scenario(client, letters)
@@ -41,7 +41,7 @@ def play(path: Path, scenario: Scenario, count: int = 3) -> None:
 
 
 async def values(letters: DeadLetters, count: int = 100) -> list[bytes]:
-    return [each.message.value for each in await letters.first(count)]
+    return [each.value for each in await letters.first(count)]
 
 
 async def again(client: Client, count: int) -> list[oncecast.Job]:
@@ -60,9 +60,9 @@ async def again(client: Client, count: int) -> list[oncecast.Job]:
 def test_dead_letters_contain_their_reason(tmp_path: Path) -> None:
     async def scenario(_: Client, letters: DeadLetters) -> None:
         first, second = await letters.first(2)
-        assert (first.offset, first.origin, first.deliveries) == (0, "0", "1")
+        assert (first.offset, first.origin, first.deliveries) == (0, 0, 1)
         assert (second.reason, second.detail) == ("rejected", "no 1")
-        assert (await letters.show(2)).message.value == b"2"
+        assert (await letters.show(2)).value == b"2"
         assert first.headers == {"own": b"x"}
         with pytest.raises(errors.OutOfRange):
             await letters.show(3)
@@ -175,8 +175,72 @@ def test_subscription_without_dead_letters_lists_none(tmp_path: Path) -> None:
         assert (await letters.first(10), await letters.count()) == ([], 0)
         await client.subscribe("t", "plain")
         with pytest.raises(errors.WrongKind):
-            await DeadLetters(client, "t", "plain").first(1)
+            await client.dead_letters("t", "plain").first(1)
         with pytest.raises(errors.NotSubscribed):
-            await DeadLetters(client, "t", "nothing").first(1)
+            await client.dead_letters("t", "nothing").first(1)
 
     play(tmp_path, scenario, count=0)
+
+
+def test_concurrent_calls_handle_their_own_letters(tmp_path: Path) -> None:
+    async def scenario(client: Client, letters: DeadLetters) -> None:
+        others = client.dead_letters("t", "s")
+        dropped, retried = await asyncio.gather(letters.drop([0]), others.retry([1, 2]))
+        assert (dropped, retried) == (1, 2)
+        assert [job.value for job in await again(client, 2)] == [b"1", b"2"]
+        assert await letters.count() == 0
+
+    play(tmp_path, scenario)
+
+
+def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
+    async def scenario(client: Client, letters: DeadLetters) -> None:
+        with pytest.raises(errors.InvalidArgument, match="count is 0"):
+            await letters.first(0)
+        with pytest.raises(errors.InvalidArgument, match="is not an open dead letter"):
+            await letters.drop([9])
+        with pytest.raises(errors.InvalidTopic):
+            await letters.retry(to="")
+        with pytest.raises(errors.InvalidTopic):
+            client.dead_letters("", "s")
+        with pytest.raises(errors.InvalidName):
+            client.dead_letters("t", "")
+        assert await letters.count() == 1
+
+    play(tmp_path, scenario, count=1)
+
+
+def test_message_that_a_client_put_into_the_dead_letter_topic_is_a_letter_without_a_reason(
+    tmp_path: Path,
+) -> None:
+    async def scenario(client: Client, letters: DeadLetters) -> None:
+        await client.put(DEAD, b"own", headers={"oncecast-dead-offset": b"x"})
+        (letter,) = await letters.first()
+        assert (letter.value, letter.reason, letter.detail) == (b"own", "", "")
+        assert (letter.origin, letter.deliveries, letter.key) == (None, 0, None)
+        assert await letters.drop([letter.offset]) == 1
+
+    play(tmp_path, scenario, count=0)
+
+
+def test_blocking_client_handles_dead_letters(tmp_path: Path) -> None:
+    """WRK-6"""
+    with blocking.embedded(tmp_path) as client:
+        jobs = client.work("t", "s")
+        client.put_many("t", [b"a", b"b"])
+        for _ in range(2):
+            job = jobs.get()
+            assert job is not None
+            job.reject("no")
+        jobs.flush()
+        letters = client.dead_letters("t", "s")
+        while letters.count() < 2:
+            client.ping()
+        assert [(each.offset, each.value) for each in letters.first()] == [(0, b"a"), (1, b"b")]
+        assert letters.show(1).detail == "no"
+        assert (letters.drop([0]), letters.retry(), letters.count()) == (1, 1, 0)
+        job = jobs.get()
+        assert job is not None
+        assert job.value == b"b"
+        job.ack()
+        assert repr(letters) == "<DeadLetters of subscription 's' of topic 't'>"

@@ -26,7 +26,7 @@ from oncecast.kernel.escaping import escaped
 if TYPE_CHECKING:
     from oncecast.cli.connecting import Work
     from oncecast.client.client import Client
-    from oncecast.client.dead_letters import DeadLetters, Letter
+    from oncecast.client.dead_letters import DeadLetter, DeadLetters
 
 SHOWN = 100
 VALUE_SHOWN = 40  # maximum characters shown of a value in a table
@@ -75,9 +75,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def letters_of(client: Client, arguments: argparse.Namespace) -> DeadLetters:
-    from oncecast.client.dead_letters import DeadLetters
-
-    return DeadLetters(client, arguments.topic, arguments.subscription)
+    return client.dead_letters(arguments.topic, arguments.subscription)
 
 
 async def run_list(client: Client, arguments: argparse.Namespace) -> int:
@@ -89,10 +87,7 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
         return ExitStatus.OK
     table(
         ("offset", "of message", "deliveries", "reason", "detail", "value"),
-        [
-            (each.offset, each.origin, each.deliveries, each.reason, each.detail, short(each))
-            for each in found
-        ],
+        [(*counts_of(each), each.reason, each.detail, short(each)) for each in found],
     )
     left = await letters.count() - len(found)
     if left > 0:
@@ -100,17 +95,26 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
     return ExitStatus.OK
 
 
-def short(letter: Letter) -> str:
+def counts_of(letter: DeadLetter) -> tuple[int, str, int]:
+    """Return the letter's offset, the offset of its message, and the number of deliveries."""
+    return letter.offset, origin_of(letter), letter.deliveries
+
+
+def origin_of(letter: DeadLetter) -> str:
+    return "" if letter.origin is None else str(letter.origin)
+
+
+def short(letter: DeadLetter) -> str:
     text = letter.message.value[: 4 * VALUE_SHOWN].decode(errors="replace")
     return text if len(text) <= VALUE_SHOWN else text[: VALUE_SHOWN - 1] + "…"
 
 
-def fields_of(letter: Letter) -> dict[str, Any]:
+def fields_of(letter: DeadLetter) -> dict[str, Any]:
     message = letter.message
     return {
         "offset": letter.offset,
-        "of_message": int(letter.origin or -1),
-        "deliveries": int(letter.deliveries or 0),
+        "of_message": -1 if letter.origin is None else letter.origin,
+        "deliveries": letter.deliveries,
         "reason": letter.reason,
         "detail": letter.detail,
         "timestamp": message.timestamp,
@@ -127,7 +131,7 @@ async def run_show(client: Client, arguments: argparse.Namespace) -> int:
         return ExitStatus.OK
     facts: dict[str, object] = {
         "offset": letter.offset,
-        "of message": letter.origin,
+        "of message": origin_of(letter),
         "deliveries": letter.deliveries,
         "reason": letter.reason,
         "detail": letter.detail,
@@ -147,7 +151,7 @@ async def run_retry(client: Client, arguments: argparse.Namespace) -> int:
     if fault:
         return complain(fault, ExitStatus.USAGE)
     letters = letters_of(client, arguments)
-    count = await letters.retry(chosen(arguments), arguments.to or "")
+    count = await letters.retry(chosen(arguments), arguments.to)
     return report(arguments, count, f"put into {arguments.to or arguments.topic}")
 
 

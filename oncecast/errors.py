@@ -10,6 +10,7 @@ OncecastError
 ├── Revoked                                          the outcome is unknown
 ├── OutOfRange · MessagesLost                        the topic has no message at this offset
 ├── NotStaged · OldNumber · OtherContent · TakenOver staged puts
+├── NotAcknowledged                                  a transaction was aborted
 ├── NotKept · BadBatch
 ├── Forgotten                                        the outcome of a put is unknown
 ├── Overloaded · TimedOut ── NoQuorum                try again later
@@ -431,6 +432,26 @@ class TakenOver(OncecastError):
     message = "a newer run has taken over source {source!r}"
     remedy = "stop this run, or use another source"
     exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class NotAcknowledged(OncecastError):
+    """A transaction was aborted, because a message that it consumed is no longer its own.
+
+    Another reader or worker may have the message now. Nothing was put or acknowledged.
+    """
+
+    topic: str
+    subscription: str
+    offset: int
+    fact: str
+
+    code = "not-acknowledged"
+    message = (
+        "the transaction was aborted: offset {offset} of topic {topic!r} cannot be acknowledged in "
+        "subscription {subscription!r}, because {fact}"
+    )
+    remedy = "stop working on the message; if it is delivered again, process it again"
 
 
 @with_fields

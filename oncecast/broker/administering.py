@@ -108,7 +108,7 @@ class Administering:
         if isinstance(copied, Put) or command.offset >= 0:
             topic = self._registry.topics.get(copied.topic)
             return topic is not None and topic.index.move(command.offset, command.old, slot)
-        key = self._registry.source_key(copied.source, copied.topic)
+        key = self._registry.stage_key(copied)
         part = self._registry.staging.find(key, copied.number, copied.part)
         if part is None or part.slot != command.old:
             return False

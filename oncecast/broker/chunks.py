@@ -12,7 +12,7 @@ from oncecast.wire.frames import Chunk
 
 
 def chunks_of(
-    service: Service, extents: tuple[Extent, ...], budget: int
+    service: Service, topic: str, extents: tuple[Extent, ...], budget: int
 ) -> tuple[tuple[Chunk, ...], list[int]]:
     """Return the chunks for these extents and their uncompressed sizes, up to `budget` bytes.
 
@@ -25,7 +25,7 @@ def chunks_of(
         if budget <= 0:
             break
         try:
-            chunks.append(chunk_of(service, extent))
+            chunks.append(chunk_of(service, topic, extent))
         except (Missing, Corrupt):
             if chunks:
                 break  # send the chunks before the unreadable one
@@ -35,8 +35,8 @@ def chunks_of(
     return tuple(chunks), sizes
 
 
-def chunk_of(service: Service, extent: Extent) -> Chunk:
-    source = service.stored_batch(extent.slot)
+def chunk_of(service: Service, topic: str, extent: Extent) -> Chunk:
+    source = service.stored_batch(extent.slot, topic)
     sequence = source.sequence + extent.skip if extent.sequence < 0 else extent.sequence
     return Chunk(extent.offset, extent.skip, extent.count, source.producer, sequence, source.batch)
 

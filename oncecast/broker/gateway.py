@@ -42,6 +42,7 @@ from oncecast.broker.sizes import read_fault, size_fault
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
+from oncecast.broker.transacting import ended_before
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import LeaderChanged, Mended, Missing
@@ -65,12 +66,16 @@ from oncecast.wire.frames import (
     TopicView,
     View,
 )
-from oncecast.wire.results import Already, Staged
+from oncecast.wire.results import Already, Staged, TransactionEnded
 from oncecast.wire.sharing import runs_of
+from oncecast.wire.transactions import EndTransaction, Output
 
 LOOK_MAX = 100  # topics per page; a page also ends after this many subscriptions
 ANSWERED_MAX = 1000  # answers kept per client; see the rules above
-WITH_BATCH = (do.Put, do.Stage)
+WITH_BATCH = (do.Put, do.Stage, EndTransaction)
+
+
+WithBatch = do.Put | do.Stage | EndTransaction
 
 
 class ClientState:
@@ -225,7 +230,7 @@ class Gateway(Protocol):
             self.refused += 1
             self.send(client, Answer(id, refusal))
             return
-        size = len(command.batch) if isinstance(command, WITH_BATCH) else 0
+        size = size_of(command) if isinstance(command, WITH_BATCH) else 0
         self._tokens += 1
         once = not isinstance(command, WITH_BATCH)
         self._calls[self._tokens] = Waiting(client, id, size, once)
@@ -236,36 +241,27 @@ class Gateway(Protocol):
 
     def _refusal(
         self, state: ClientState, command: ClientCommand
-    ) -> errors.AnyRefusal | Already | Staged | None:
+    ) -> errors.AnyRefusal | Already | Staged | TransactionEnded | None:
         refusal = self.accounts.refusal(state.account, 0, self.now) or size_fault(command)
         if refusal is not None or not isinstance(command, WITH_BATCH):
             return refusal
-        size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
+        size, limit = size_of(command), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:
             return self._answer_to_large(command, limit)
-        if self.disk_is_full:
+        if size and self.disk_is_full:
             return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
         refusal = self.accounts.refusal(state.account, size, self.now)
         if refusal is not None:
             return refusal
-        try:
-            header = batch.check(command.batch)
-        except batch.BadBatch as bad:
-            return errors.BadBatch(str(bad))
-        if header.format != batch.COLUMNS:
-            fault = foreign_fault(header, command.batch)
-            if fault:
-                return errors.BadBatch(fault)
-        if (command.count, command.size) != (header.count, size):
-            return errors.BadBatch(
-                f"the command declares {command.count} messages in {command.size} bytes, "
-                f"but the batch has {header.count} in {size}"
-            )
+        for each in command.outputs if isinstance(command, EndTransaction) else (command,):
+            bad = batch_fault(each)
+            if bad is not None:
+                return bad
         return None
 
     def _answer_to_large(
-        self, command: do.Put | do.Stage, limit: int
-    ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
+        self, command: WithBatch, limit: int
+    ) -> errors.AnyRefusal | Already | Staged | TransactionEnded:
         """Return the answer to a batch over the size limit.
 
         The batch may have been stored while the limit was higher. A node without a lease cannot
@@ -288,13 +284,17 @@ class Gateway(Protocol):
     def _has_space(self, size: int) -> bool:
         return self.free_disk_bytes is None or self.free_disk_bytes() >= size
 
-    def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
+    def _known(
+        self, command: WithBatch
+    ) -> errors.AnyRefusal | Already | Staged | TransactionEnded | None:
         """Return the answer if the command was executed before, otherwise None."""
         registry = self._service.machine.registry
+        if isinstance(command, EndTransaction):
+            return ended_before(registry, command)
         if isinstance(command, do.Put):
             topic = registry.topics.get(command.topic)
             return None if topic is None else topic.already(command)
-        key = registry.source_key(command.source, command.topic)
+        key = registry.stage_key(command)
         part = registry.staging.find(key, command.number, command.part)
         return None if part is None else Staged(already=True)
 
@@ -453,7 +453,7 @@ class Gateway(Protocol):
             if not extents:
                 return  # wait until the client has received the messages in flight
         try:
-            chunks, sizes = chunks_of(self._service, extents, budget)
+            chunks, sizes = chunks_of(self._service, flow.topic, extents, budget)
         except Missing:
             self._unreadable[flow] = None
             return
@@ -540,6 +540,32 @@ class Gateway(Protocol):
             for name in topics.names(prefix, look.after):
                 if access.sees(principal, name):
                     yield name
+
+
+def size_of(command: WithBatch) -> int:
+    """Return the total size of the batches in a command."""
+    if isinstance(command, EndTransaction):
+        return sum([len(each.batch) for each in command.outputs])
+    return len(command.batch)
+
+
+def batch_fault(command: do.Put | do.Stage | Output) -> errors.BadBatch | None:
+    """Return a refusal if the batch is damaged or is not as declared, otherwise None."""
+    try:
+        header = batch.check(command.batch)
+    except batch.BadBatch as bad:
+        return errors.BadBatch(str(bad))
+    if header.format != batch.COLUMNS:
+        fault = foreign_fault(header, command.batch)
+        if fault:
+            return errors.BadBatch(fault)
+    size = len(command.batch)
+    if (command.count, command.size) != (header.count, size):
+        return errors.BadBatch(
+            f"the command declares {command.count} messages in {command.size} bytes, "
+            f"but the batch has {header.count} in {size}"
+        )
+    return None
 
 
 def shared_view(topic: str, name: str, queue: Queue, *, alone: bool) -> SharedView:

@@ -20,7 +20,7 @@ from oncecast.broker.needs import COMMANDS, FRAMES, Need
 from oncecast.broker.service import Service
 from oncecast.broker.sizes import too_long
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.security.access import ADMIN, MANAGE, PUT, Access
+from oncecast.security.access import ACK, ADMIN, MANAGE, PUT, Access
 from oncecast.security.principals import ANONYMOUS
 from oncecast.wire.commands import PublishStaged, SubscribeShared
 from oncecast.wire.errors import RULES, Denied, NotHere, Overloaded
@@ -37,6 +37,7 @@ from oncecast.wire.frames import (
     Work,
     WorkEnded,
 )
+from oncecast.wire.transactions import EndTransaction
 
 PrincipalOf = Callable[[NodeId], str]
 
@@ -44,9 +45,11 @@ PrincipalOf = Callable[[NodeId], str]
 OF_LEADER = (Call, Fetch, Work, Look, Scan, Govern, LookAccess)
 OF_OWNER = (Call, Fetch, Work, Look, Scan)
 
+Publish = PublishStaged | EndTransaction
 DENIED = Denied()
 ADMINISTRATIVE = (MANAGE, ADMIN)
-PUTTING = PublishStaged | SubscribeShared  # commands that may append to more topics
+# Commands that may append to more topics, or acknowledge messages of other topics.
+PUTTING = PublishStaged | SubscribeShared | EndTransaction
 
 
 def anonymous(client: NodeId) -> str:
@@ -82,7 +85,7 @@ class Guard:
         principal_of: PrincipalOf = anonymous,
         *,
         verdict: Callable[[Value], Verdict] = lambda message: Verdict.REFUSE,
-        staged: Callable[[PublishStaged], Iterable[str]] = lambda command: (),
+        staged: Callable[[Publish], Iterable[str]] = lambda command: (),
         report: Callable[[Checked], None] = lambda checked: None,
         unsettled: Callable[[], bool] = lambda: False,  # whether the rules are not known yet
     ) -> None:
@@ -143,17 +146,27 @@ class Guard:
         self.report(Checked(client, principal, kind, *need, object_of(message), allowed))
 
     def _may_publish(
-        self, access: Access, principal: str, command: PublishStaged | SubscribeShared
+        self,
+        access: Access,
+        principal: str,
+        command: PublishStaged | SubscribeShared | EndTransaction,
     ) -> bool:
         """Return whether the principal may put to the topics that the command appends to.
 
-        Outside a ring, the topics of staged parts may differ from the command's topic. The default
-        dead-letter topic belongs to its subscription and needs no permission.
+        For a transaction, also return whether it may acknowledge what it consumed. Outside a ring,
+        the topics of staged parts may differ from the command's topic. The default dead-letter
+        topic belongs to its subscription and needs no permission.
         """
         if isinstance(command, SubscribeShared):
             named = command.settings.dead_letters if command.settings is not None else ""
             return not named or access.allows(principal, PUT, named)
-        return all(access.allows(principal, PUT, topic) for topic in self._staged(command))
+        topics = [*self._staged(command)]
+        if isinstance(command, EndTransaction):
+            topics += [each.topic for each in command.outputs]
+            for each in command.inputs:
+                if not access.permits(principal, ACK, each.topic, each.subscription):
+                    return False
+        return all(access.allows(principal, PUT, topic) for topic in topics)
 
 
 def refusal_of(message: Value) -> Value:
@@ -202,9 +215,11 @@ def guard_of_replica(
             return Verdict.REDIRECT
         return Verdict.REFUSE if service.group.leads(service.now) else Verdict.DROP
 
-    def staged(command: PublishStaged) -> Iterable[str]:
+    def staged(command: Publish) -> Iterable[str]:
         registry = service.machine.registry
-        key = registry.source_key(command.source, command.topic)
+        ends = isinstance(command, EndTransaction)
+        key_of = registry.transaction_key if ends else registry.source_key
+        key = key_of(command.source, command.topic)
         return registry.staging.topics(key, command.number)
 
     def unsettled() -> bool:

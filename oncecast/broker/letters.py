@@ -46,7 +46,7 @@ def chunks_from(
             if extent.offset >= first + count:
                 break  # the messages of this run were dropped
             try:
-                yield narrowed(chunk_of(service, extent)), deliveries
+                yield narrowed(chunk_of(service, topic.name, extent)), deliveries
             except Corrupt:
                 continue  # the lease ends, and the message becomes a dead letter
 
@@ -104,7 +104,9 @@ def keys_from(service: Service, topic: Topic, offset: int, count: int) -> list[i
         return found
     for extent in topic.index.extents(offset, count, 1 << 62):
         try:
-            found += [hashed(each.key) for each in opened(chunk_of(service, extent), "")]
+            found += [
+                hashed(each.key) for each in opened(chunk_of(service, topic.name, extent), "")
+            ]
         except Missing:
             break
         except (Corrupt, BadBatch):
@@ -167,7 +169,7 @@ def letter(service: Service, topic: Topic, offset: int) -> Message | str:
         if extent.offset != offset:
             break
         try:
-            return opened(chunk_of(service, extent), topic.name)[0]
+            return opened(chunk_of(service, topic.name, extent), topic.name)[0]
         except Corrupt as damage:
             return UNREADABLE + damage.where
         except BadBatch as bad:

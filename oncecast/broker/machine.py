@@ -23,10 +23,12 @@ from oncecast.broker.publishing import Publishing
 from oncecast.broker.registry import Registry
 from oncecast.broker.sharing import Sharing
 from oncecast.broker.subscribing import Subscribing
+from oncecast.broker.transacting import Transacting
 from oncecast.wire import commands as do
 from oncecast.wire.errors import InvalidName, NotHere
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.results import Result
+from oncecast.wire.transactions import EndTransaction
 
 OF_ACCESS = get_args(do.AccessCommand)
 OF_TOPIC = tuple(kind for kind in get_args(do.Command) if "topic" in kind.__struct_fields__)
@@ -126,20 +128,20 @@ class Machine:
         lowest = self.registry.live_slots.lowest()
         return self.registry.last_slot + 1 if lowest is None else lowest
 
-    def extents_before(self, slot: int) -> Iterator[Extent]:
+    def extents_before(self, slot: int) -> Iterator[tuple[str, Extent]]:
         """Yield the extents to copy with `Carry` so that nothing before `slot` is needed.
 
-        An extent with offset -1 is a staged part.
+        Each has the name of its topic. An extent with offset -1 is a staged part.
         """
         left = self.registry.live_slots.below(slot)
         for topic in self.registry.topics.values():
             if not left:
                 return
             for extent in topic.index.before(slot):
-                yield extent
+                yield topic.name, extent
                 left -= 1
         for part in self.registry.staging.before(slot):
-            yield Extent(part.slot, 0, part.count, -1)
+            yield part.topic, Extent(part.slot, 0, part.count, -1)
 
     # Long, because it lists the handler of every command.
     def _manage(self, registry: Registry) -> None:
@@ -147,6 +149,7 @@ class Machine:
         administering, producing = Administering(registry), Producing(registry)
         subscribing, publishing = Subscribing(registry), Publishing(registry)
         moving, granting, sharing = Moving(registry), Granting(registry), Sharing(registry)
+        transacting = Transacting(registry, publishing, sharing)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
@@ -172,6 +175,8 @@ class Machine:
             do.PublishStaged: publishing.publish,
             do.DropStaged: publishing.drop,
             do.CloseSource: publishing.close,
+            do.OpenSource: transacting.open,
+            EndTransaction: transacting.end,
             moves.Found: moving.found,
             moves.Retire: moving.retire,
             moves.Claim: moving.claim,

@@ -78,7 +78,7 @@ class Moving:
         staged, registry = command.command, self._registry
         if not isinstance(staged, Stage):
             return NO
-        key = registry.source_key(staged.source, staged.topic)
+        key = registry.stage_key(staged)
         name = (key, staged.number, staged.part)
         if name not in holdings.parts:
             part = Part(slot, staged.topic, staged.count, staged.size, command.time)

@@ -26,6 +26,7 @@ from oncecast.wire.frames import (
     Work,
 )
 from oncecast.wire.sharing import Settle
+from oncecast.wire.transactions import EndTransaction
 
 # A verb, a topic and a name. An empty field needs no permission.
 Need = tuple[str, str, str]
@@ -57,6 +58,11 @@ def of_source(asked: do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
     return PUT if asked.topic else PUTS, asked.topic, asked.source
 
 
+def of_transaction(asked: do.OpenSource | EndTransaction) -> Need:
+    """Return the permission needed for a transaction. The guard also checks what it names."""
+    return PUTS, "", asked.source
+
+
 def of_admin(asked: Value) -> Need:
     return ADMIN, "", ""
 
@@ -84,6 +90,8 @@ COMMANDS: dict[type, Needs] = {
     do.PublishStaged: of_source,
     do.DropStaged: of_source,
     do.CloseSource: of_source,
+    do.OpenSource: of_transaction,
+    EndTransaction: of_transaction,
     do.AddUser: of_admin,
     do.RemoveUser: of_admin,
     do.CreateToken: of_admin,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from oncecast.broker.clock import Clock
 from oncecast.broker.producer import Producer
 from oncecast.broker.producing import batch_fault
@@ -34,6 +32,7 @@ from oncecast.wire.results import (
     Staged,
     StagedDropped,
 )
+from oncecast.wire.transactions import repeated
 
 
 class Publishing:
@@ -51,16 +50,17 @@ class Publishing:
         | TooMany
         | TakenOver
         | OldNumber
+        | Fenced
     ):
         registry, staging = self._registry, self._registry.staging
         clock = registry.pass_time(command.at)
         fault = self._stage_fault(command)
         if fault is not None:
             return fault
-        key = registry.source_key(command.source, command.topic)
+        key = registry.stage_key(command)
         registry.use_source(key)
         source = staging.sources.get(key)
-        stale = run_fault(source, command)
+        stale = epoch_fault(source, command) if command.epoch else run_fault(source, command)
         if stale is not None:
             return stale
         if source is not None and known_part(source, command):
@@ -110,7 +110,7 @@ class Publishing:
             if command.expected != ANY_EPOCH:
                 staging.refuse(key, registry.new_epoch())
             return parts
-        ranges = self._append(command.source, parts, clock)
+        ranges = self.append(command.source, parts, clock)
         staging.publish(key, command, ranges)
         registry.use_source(key)
         return Published(ranges, already=False)
@@ -128,12 +128,14 @@ class Publishing:
             if part is None:
                 return NotStaged(command.source, command.number, name)
             parts.append(part)
-        return self._publish_fault(command, parts) or parts
+        if (twice := repeated(command.parts)) is not None:
+            return InvalidArgument(f"the part {twice!r} is listed twice; list each part once")
+        return self.refusal_to_append(command.source, parts, keep=command.keep) or parts
 
     def drop(self, slot: int, command: DropStaged) -> StagedDropped:
         key = self._registry.source_key(command.source, command.topic)
         source = self._registry.staging.sources.get(key)
-        if source is not None and source.has_fenced(command.run):
+        if source is not None and (source.has_fenced(command.run) or source.opened):
             return StagedDropped(0)
         dropped = self._registry.staging.drop(key, command.number)
         if command.renew:
@@ -184,16 +186,16 @@ class Publishing:
             return TooMany("staged bytes", limits.staged_bytes_max)
         return None
 
-    def _publish_fault(
-        self, command: PublishStaged, parts: list[Part]
-    ) -> InvalidArgument | InvalidTopic | NotKept | TooMany | NameInUse | None:
-        """Return the refusal, or None. After this check, the publish cannot fail."""
+    def refusal_to_append(
+        self, source: str, parts: list[Part], *, keep: bool = False
+    ) -> InvalidTopic | NotKept | TooMany | NameInUse | None:
+        """Return the refusal, or None. After this check, `append` cannot fail.
+
+        With `keep`, refuse topics that would drop the messages.
+        """
         registry = self._registry
-        if len(set(command.parts)) < len(parts):
-            twice, _ = Counter(command.parts).most_common(1)[0]
-            return InvalidArgument(f"the part {twice!r} is listed twice; list each part once")
         names = dict.fromkeys(part.topic for part in parts)
-        for name in names if command.keep else ():
+        for name in names if keep else ():
             if name not in registry.topics or not registry.topics[name].keeps:
                 return NotKept(name)
         missing = [name for name in names if name not in registry.topics]
@@ -202,19 +204,19 @@ class Publishing:
             if refusal is not None:
                 return refusal
         for topic in (registry.topics[name] for name in names if name in registry.topics):
-            producer = topic.producers.get(command.source)
+            producer = topic.producers.get(source)
             if producer is not None and producer.incarnation:
-                return NameInUse(topic.name, command.source)
+                return NameInUse(topic.name, source)
             full = registry.refusal_to_produce(topic) if producer is None else None
             if full is not None:
                 return full
         new = sum(
-            name not in registry.topics or command.source not in registry.topics[name].producers
+            name not in registry.topics or source not in registry.topics[name].producers
             for name in names
         )
         return registry.refusal_to_produce(None, new) if new else None
 
-    def _append(self, source: str, parts: list[Part], clock: Clock) -> tuple[PublishedRange, ...]:
+    def append(self, source: str, parts: list[Part], clock: Clock) -> tuple[PublishedRange, ...]:
         ranges: dict[str, PublishedRange] = {}
         for part in parts:
             topic = self._registry.topics.get(part.topic) or self._registry.make(part.topic)
@@ -246,6 +248,8 @@ def run_fault(
     source: Source | None, command: Stage | PublishStaged
 ) -> TakenOver | OldNumber | None:
     """Return a refusal if the command's run may not act for the source, otherwise None."""
+    if source is not None and source.opened:
+        return TakenOver(command.source)
     if source is None or not command.run:
         return None
     if source.has_fenced(command.run):
@@ -255,9 +259,18 @@ def run_fault(
     return None
 
 
+def epoch_fault(source: Source | None, command: Stage) -> Fenced | None:
+    """Return a refusal if another process has opened the source, otherwise None."""
+    opened = 0 if source is None else source.opened
+    return Fenced(opened) if command.epoch != opened else None
+
+
 def known_part(source: Source, command: Stage) -> bool:
-    """Return whether the part is already staged, or its number is already published."""
-    late = command.number <= source.published
+    """Return whether the part is already staged, or its number is published or ended."""
+    if source.opening is not None:
+        late = source.opening.has_ended(command.number)
+    else:
+        late = command.number <= source.published
     return late or command.part in source.staged.get(command.number, {})
 
 

@@ -322,6 +322,22 @@ class Queue:
             else:
                 stale.append((token, offset))
 
+    def stale(self, worker: str, runs: tuple[Run, ...]) -> int | None:
+        """Return the first offset that the worker does not hold under its token, or None."""
+        stale: list[tuple[int, int]] = []
+        for run in runs:
+            for _ in self._current(worker, run, stale):
+                pass
+        return stale[0][1] if stale else None
+
+    def accept(self, worker: str, runs: tuple[Run, ...], now: int) -> None:
+        """Settle messages that the worker holds."""
+        for run in runs:
+            for offset, grant in self._current(worker, run, []):
+                self._unlease(offset, grant)
+                self.close(offset)
+        self.workers[worker].used = now
+
     def _renew(self, worker: str, run: Run, now: int, stale: list[tuple[int, int]]) -> None:
         renewed = []
         for offset, grant in self._current(worker, run, stale):

@@ -18,7 +18,9 @@ from oncecast.broker.staging import (
 )
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
+from oncecast.dht.identifiers import tag_of
 from oncecast.security.access import OPEN, Access
+from oncecast.wire.commands import Stage
 from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.retention import DEFAULT, Policy
@@ -96,6 +98,16 @@ class Registry:
         """Return a source's key. On a ring, a source has one record per topic."""
         return source if self.holdings is None else key_of_source(source, topic)
 
+    def transaction_key(self, source: str, topic: str) -> str:
+        """Return the key of a source of transactions. On a ring, it has one record per tag."""
+        return self.source_key(source, tag_of(topic))
+
+    def stage_key(self, stage: Stage) -> str:
+        """Return the key of the source that a part belongs to."""
+        if stage.epoch:
+            return self.transaction_key(stage.source, stage.topic)
+        return self.source_key(stage.source, stage.topic)
+
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
         """Return a refusal if this topic and `more - 1` others cannot be made, otherwise None."""
         if not is_name(name):
@@ -160,14 +172,19 @@ class Registry:
 
     def delete_source(self, key: str) -> bool:
         """Delete a source with its parts and producers. Return False if it does not exist."""
-        if not self.staging.close(key):
+        known = self.staging.sources.get(key)
+        if known is None:
             return False
+        self.staging.close(key)
         # A late copy of a publish expects an older epoch, so it publishes nothing.
         self.staging.floor = self.last_epoch
         source, topics = key, list(self.topics.values())
-        if self.holdings is not None:  # on a ring, each key belongs to one topic
+        if self.holdings is not None:  # on a ring, each key belongs to one topic or one tag
             source, name = source_of_key(key), topic_of_key(key)
-            topics = [self.topics[name]] if name in self.topics else []
+            if known.opening is not None:
+                topics = [each for each in topics if tag_of(each.name) == name]
+            else:
+                topics = [self.topics[name]] if name in self.topics else []
         for topic in topics:
             producer = topic.producers.get(source)
             if producer is not None and not producer.incarnation:

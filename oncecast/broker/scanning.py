@@ -159,5 +159,5 @@ def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
         return found
     budget = min(scan.bytes, SCAN_BYTES_MAX)
     extents = tuple(index.extents(offset, until - offset, budget))
-    chunks, _ = chunks_of(service, extents, budget)
+    chunks, _ = chunks_of(service, topic.name, extents, budget)
     return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks, time)

@@ -57,8 +57,9 @@ from oncecast.replication.events import (
 from oncecast.wire import commands as do
 from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Published, Result, SettlesDone
+from oncecast.wire.results import Published, Result, SettlesDone, TransactionEnded
 from oncecast.wire.sharing import Settle
+from oncecast.wire.transactions import EndTransaction
 
 COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command without its batch
 CARRY_BYTES = 2 << 20  # bytes carried forward at once
@@ -306,10 +307,13 @@ class Service(Protocol):
             self.emit(ClockDisputed(self.machine.registry.clock.disputed_us))
         self._log_usage.add(slot, len(value))
         if isinstance(command, do.Put):
-            self._recent.add(slot, StoredBatch(command.producer, command.sequence, command.batch))
+            found = StoredBatch(command.producer, command.sequence, command.batch)
+            self._recent.add(slot, command.topic, found)
             self.emit(Changed(command.topic))
             if command.topic in self.machine.registry.sharing:
                 self.emit(SharedChanged(command.topic))
+        elif isinstance(command, EndTransaction):
+            self._tell_ended(slot, command, result)
         else:
             self._tell_changes(command, result)
             if self.machine.registry.access is not access:
@@ -350,6 +354,15 @@ class Service(Protocol):
                     self.emit(SharedChanged(name))
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
+
+    def _tell_ended(self, slot: int, command: EndTransaction, result: Result) -> None:
+        if isinstance(result, TransactionEnded) and result.committed and not result.already:
+            for each in command.outputs:
+                self._recent.add(slot, each.topic, StoredBatch(command.source, -1, each.batch))
+            for found in result.ranges:
+                self._tell_changed(found.topic)
+            for accepted in command.accepted:
+                self.emit(SharedChanged(accepted.topic))
 
     def _tell_changed(self, topic: str) -> None:
         self.emit(Changed(topic))
@@ -399,20 +412,20 @@ class Service(Protocol):
 
     # -- reading --
 
-    def batch_at(self, slot: int) -> do.Put | do.Stage:
-        """Return the command that stored the batch in `slot`.
+    def batch_at(self, slot: int, topic: str) -> do.Put | do.Stage:
+        """Return the command that stored the topic's batch in `slot`.
 
         Raise Missing while the batch is being fetched from another replica, or Corrupt if no
         replica has it.
         """
-        return carried(_decode(self.group.entry(slot)))
+        return carried(_decode(self.group.entry(slot)), topic)
 
-    def stored_batch(self, slot: int) -> StoredBatch:
-        """Return the batch in a live slot. Raise the same errors as `batch_at`."""
-        found = self._recent.get(slot)
+    def stored_batch(self, slot: int, topic: str) -> StoredBatch:
+        """Return the topic's batch in a live slot. Raise the same errors as `batch_at`."""
+        found = self._recent.get(slot, topic)
         if found is None:
-            found = stored_batch_of(_decode(self.group.entry(slot)))
-            self._recent.add(slot, found)
+            found = stored_batch_of(_decode(self.group.entry(slot)), topic)
+            self._recent.add(slot, topic, found)
         return found
 
     # -- maintenance: expiry, snapshots and carried entries --
@@ -481,11 +494,11 @@ class Service(Protocol):
     def _carry(self, needed: int) -> None:
         stop = self._log_usage.slot_behind(needed, self._log_usage.snapshot_bytes // 2)
         left = CARRY_BYTES
-        for extent in self.machine.extents_before(stop):
+        for topic, extent in self.machine.extents_before(stop):
             if left <= 0:
                 break
             try:
-                command = self.batch_at(extent.slot)
+                command = self.batch_at(extent.slot, topic)
             except Missing:
                 break  # the batch is being fetched
             except Corrupt:
@@ -525,40 +538,44 @@ class Settling:
 
 
 class RecentBatches:
-    """A least-recently-used cache of batches by slot."""
+    """A least-recently-used cache of batches by slot and topic."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes, self._bytes_max = 0, bytes_max
-        self._sources: OrderedDict[int, StoredBatch] = OrderedDict()
+        self._sources: OrderedDict[tuple[int, str], StoredBatch] = OrderedDict()
 
-    def get(self, slot: int) -> StoredBatch | None:
-        found = self._sources.get(slot)
+    def get(self, slot: int, topic: str) -> StoredBatch | None:
+        found = self._sources.get((slot, topic))
         if found is not None:
-            self._sources.move_to_end(slot)
+            self._sources.move_to_end((slot, topic))
         return found
 
     def clear(self) -> None:
         self._sources.clear()
         self._bytes = 0
 
-    def add(self, slot: int, source: StoredBatch) -> None:
-        self._sources[slot] = source
+    def add(self, slot: int, topic: str, source: StoredBatch) -> None:
+        self._sources[slot, topic] = source
         self._bytes += len(source.batch) + 256
         while self._bytes > self._bytes_max:
             _, oldest = self._sources.popitem(last=False)
             self._bytes -= len(oldest.batch) + 256
 
 
-def carried(command: AnyCommand) -> do.Put | do.Stage:
-    """Return the command that first stored a batch."""
+def carried(command: AnyCommand, topic: str) -> do.Put | do.Stage:
+    """Return the command that first stored the topic's batch. A transaction stores several."""
     while isinstance(command, do.Carry | Import | do.Bury):
         command = command.put if isinstance(command, do.Bury) else command.command
+    if isinstance(command, EndTransaction):
+        (found,) = (each for each in command.outputs if each.topic == topic)
+        facts = (topic, found.count, found.size, command.at, found.batch)
+        return do.Stage(command.source, command.number, "", *facts, epoch=command.epoch)
     assert isinstance(command, do.Put | do.Stage), f"a {type(command).__name__} has no batch"
     return command
 
 
-def stored_batch_of(command: AnyCommand) -> StoredBatch:
-    command = carried(command)
+def stored_batch_of(command: AnyCommand, topic: str) -> StoredBatch:
+    command = carried(command, topic)
     if isinstance(command, do.Put):
         return StoredBatch(command.producer, command.sequence, command.batch)
     return StoredBatch(command.source, -1, command.batch)

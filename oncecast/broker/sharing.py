@@ -165,7 +165,7 @@ class Sharing:
             for worker in queue.idle_workers(now):
                 del queue.workers[worker]
         grants = self._grant(topic, queue, command, now)
-        self._advance(topic, subscription, queue, clock)
+        self.advance(topic, subscription, queue, clock)
         return Leased(grants)
 
     def _grant(self, topic: Topic, queue: Queue, command: Lease, now: int) -> tuple[GrantMade, ...]:
@@ -202,7 +202,7 @@ class Sharing:
             return InvalidArgument(settle.fault)
         topic, subscription, queue = found
         stale = queue.settle(settle, clock.trusted)
-        self._advance(topic, subscription, queue, clock)
+        self.advance(topic, subscription, queue, clock)
         return Settled(subscription.cursor, stale)
 
     # -- dead letters --
@@ -227,7 +227,7 @@ class Sharing:
         offset = dead.index.append(slot, put.count, put.size, clock.now)
         for each in command.offsets:
             queue.close(each)
-        self._advance(topic, subscription, queue, clock)
+        self.advance(topic, subscription, queue, clock)
         dead.collect(clock)
         return Buried(True, offset)
 
@@ -244,9 +244,8 @@ class Sharing:
             return WrongKind(name, label, "exclusive")
         return topic, subscription, subscription.queue
 
-    def _advance(
-        self, topic: Topic, subscription: Subscription, queue: Queue, clock: Clock
-    ) -> None:
+    def advance(self, topic: Topic, subscription: Subscription, queue: Queue, clock: Clock) -> None:
+        """Move the cursor to the lowest offset that is not settled."""
         cursor = queue.cursor
         if cursor > subscription.cursor:
             subscription.cursor = cursor

@@ -15,6 +15,7 @@ from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, Too
 from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan, Work
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 from oncecast.wire.sharing import WINDOW_MAX, Settle
+from oncecast.wire.transactions import EndTransaction
 
 ALWAYS_SHORT = NAME_BYTES_MAX // 4  # in characters, because a character has at most four bytes
 
@@ -54,6 +55,8 @@ def size_fault(
         settings = command.settings
         long = settings is not None and too_long(settings.dead_letters)
         return InvalidName("dead-letter topic") if long else None
+    if isinstance(command, EndTransaction):
+        return transaction_fault(command)
     if isinstance(command, PublishStaged):
         if len(command.parts) > PARTS_MAX:
             return TooMany("parts in one publish", PARTS_MAX)
@@ -63,6 +66,24 @@ def size_fault(
         return InvalidArgument(
             f"the command is {size:,} bytes long (limit {ACCESS_BYTES_MAX:,}); use shorter names"
         )
+    return None
+
+
+def transaction_fault(
+    command: EndTransaction,
+) -> InvalidTopic | InvalidName | InvalidArgument | None:
+    """Return a refusal if the transaction has a fault or an overlong name, otherwise None."""
+    if command.fault:
+        return InvalidArgument(command.fault)
+    topics = [each.topic for each in command.outputs]
+    if any(map(too_long, topics + [each.topic for each in command.inputs])):
+        return InvalidTopic()
+    if any(map(too_long, command.parts)):
+        return InvalidName("part")
+    if any(too_long(each.subscription) for each in command.inputs):
+        return InvalidName("subscription")
+    if any(too_long(each.worker) for each in command.accepted):
+        return InvalidName("worker")
     return None
 
 

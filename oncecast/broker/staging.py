@@ -10,6 +10,9 @@ sources without a record, and at least the epoch of any deleted record.
 
 A new run of a program takes over a source with its first command. Commands from earlier runs are
 refused.
+
+A source that was opened for transactions has an epoch instead of runs. The parts of a transaction
+have the number of the transaction. The results of transactions are kept until the client has them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from collections.abc import Iterator
 
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.wire.commands import PublishStaged
-from oncecast.wire.results import PublishedRange
+from oncecast.wire.errors import MachineRefusal
+from oncecast.wire.results import PublishedRange, TransactionEnded
 
 
 def key_of_source(source: str, topic: str) -> str:
@@ -51,8 +55,35 @@ class Part:
         self.time = time
 
 
+class Opening:
+    """The process that has opened a source for transactions, and the results of its transactions.
+
+    The results of the process before it are kept until this process ends a transaction. So the
+    earlier process can still learn the outcome of its last commits.
+    """
+
+    __slots__ = ("epoch", "finished", "incarnation", "results")
+
+    def __init__(self, epoch: int, incarnation: str) -> None:
+        self.epoch, self.incarnation = epoch, incarnation
+        self.finished = 0  # the process has the results of all numbers before this one
+        self.results: dict[
+            tuple[int, int], TransactionEnded | MachineRefusal
+        ] = {}  # by epoch and number
+
+    def has_ended(self, number: int) -> bool:
+        return number < self.finished or (self.epoch, number) in self.results
+
+    def finish(self, before: int) -> None:
+        """Forget the results of all numbers before `before`, and of earlier processes."""
+        self.finished = max(self.finished, before)
+        for epoch, number in list(self.results):
+            if epoch != self.epoch or number < self.finished:
+                del self.results[epoch, number]
+
+
 class Source:
-    __slots__ = ("digest", "epoch", "published", "ranges", "runs", "staged", "used")
+    __slots__ = ("digest", "epoch", "opening", "published", "ranges", "runs", "staged", "used")
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch  # assigned by the last refusal
@@ -61,12 +92,19 @@ class Source:
         self.ranges: tuple[PublishedRange, ...] = ()
         self.digest = b""  # digest of the last published content; empty if unknown
         self.runs: tuple[str, ...] = ()  # runs in order; the last one is current
+        self.opening: Opening | None = None  # None if it was never opened for transactions
         self.staged: dict[int, dict[str, Part]] = {}  # by number, then by part name
 
     @property
     def idle(self) -> bool:
         """Return whether the record can be deleted: it is empty and fences no run."""
-        return self.published < 0 and not self.staged and not self.runs
+        fences = self.runs or self.opening is not None
+        return self.published < 0 and not self.staged and not fences
+
+    @property
+    def opened(self) -> int:
+        """Return the epoch of the process that has opened the source, or 0."""
+        return 0 if self.opening is None else self.opening.epoch
 
     def parts(self) -> Iterator[Part]:
         for parts in self.staged.values():
@@ -137,6 +175,22 @@ class Staging:
         for name in command.parts:
             self._forget(known.staged[number].pop(name))
         self.drop_up_to(key, number)
+
+    def open(self, key: str, epoch: int, incarnation: str) -> None:
+        """Give the source to a process, and drop the parts of earlier processes."""
+        known = self._known(key)
+        before, known.opening = known.opening, Opening(epoch, incarnation)
+        for number in list(known.staged):
+            self.drop(key, number)
+        if before is not None:
+            ended = before.results.items()
+            known.opening.results = {key: each for key, each in ended if key[0] == before.epoch}
+
+    def take(self, key: str, number: int, parts: tuple[str, ...]) -> None:
+        """Forget these parts, whose slots stay live, and drop the other parts of the number."""
+        for name in parts:
+            self._forget(self.sources[key].staged[number].pop(name))
+        self.drop(key, number)
 
     def drop(self, source: str, number: int) -> int:
         """Drop the parts staged under a number, and return their count."""

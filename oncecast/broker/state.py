@@ -20,7 +20,7 @@ from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
 from oncecast.broker.queue import Death, Held, Queue, Worker
 from oncecast.broker.registry import Registry
-from oncecast.broker.staging import Part, Source
+from oncecast.broker.staging import Opening, Part, Source
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import Key
@@ -29,7 +29,7 @@ from oncecast.kernel.protocol import Value
 from oncecast.security.access import OPEN, Access, Rule, Token, User, access_of
 from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.limits import Limits
-from oncecast.wire.results import Done, PublishedRange
+from oncecast.wire.results import Done, PublishedRange, TransactionEnded
 from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import DEFAULT_SHARED, Run, Shared
 
@@ -145,6 +145,22 @@ class SourceRow(Value, tag="SourceRow"):
     digest: bytes = b""
 
 
+class OpeningRow(Value, tag="OpeningRow"):
+    """The process that has opened the source in the previous row for transactions."""
+
+    epoch: int
+    incarnation: str
+    finished: int
+
+
+class EndedRow(Value, tag="EndedRow"):
+    """The result of a transaction of the source in the previous rows."""
+
+    epoch: int
+    number: int
+    result: TransactionEnded | MachineRefusal
+
+
 class CopyRow(Value, tag="CopyRow"):
     """A staged part that is moving to this group."""
 
@@ -197,6 +213,8 @@ Row = (
     | WorkerRow
     | OpenRow
     | SourceRow
+    | OpeningRow
+    | EndedRow
     | CopyRow
     | PartRow
     | AnsweredRow
@@ -397,11 +415,19 @@ def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[R
     for name, source in sources.items():
         facts = (source.published, source.ranges, out, source.epoch, source.used)
         yield SourceRow(name, *facts, source.runs, source.digest)
+        if source.opening is not None:
+            yield from _opening_rows(source.opening)
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
                     number, label, part.slot, part.topic, part.count, part.size, part.time
                 )
+
+
+def _opening_rows(opening: Opening) -> Iterator[Row]:
+    yield OpeningRow(opening.epoch, opening.incarnation, opening.finished)
+    for (epoch, number), result in opening.results.items():
+        yield EndedRow(epoch, number, result)
 
 
 def _answered_rows(answers: Answers) -> Iterator[Row]:
@@ -427,6 +453,7 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
     topic = Topic(0, "", DEFAULT, False, live_slots)
     source, out = Source(), False
     subscription, queue = Subscription(0, 0), Queue(DEFAULT_SHARED, 0)
+    opening = Opening(0, "")
     for row in rows:
         match row:
             case HeadRow():
@@ -463,6 +490,11 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 source.used = row.used
                 source.runs, source.digest = row.runs, row.digest
                 _sources(registry, out)[row.name] = source
+            case OpeningRow():
+                opening = source.opening = Opening(row.epoch, row.incarnation)
+                opening.finished = row.finished
+            case EndedRow():
+                opening.results[row.epoch, row.number] = row.result
             case PartRow():
                 part = Part(row.slot, row.topic, row.count, row.size, row.time)
                 if out:

@@ -94,7 +94,7 @@ class Exporter:
                 if budget <= 0:
                     break
                 try:
-                    command = self._service.batch_at(entry.slot)
+                    command = self._service.batch_at(entry.slot, pull.topic)
                 except (Missing, Corrupt):
                     if not batches:
                         return  # the batch is being fetched from another replica, or it is lost
@@ -116,7 +116,7 @@ class Exporter:
             if part is None or budget <= 0:
                 break
             try:
-                command = self._service.batch_at(part.slot)
+                command = self._service.batch_at(part.slot, part.topic)
             except (Missing, Corrupt):
                 break
             facts = (part.topic, 0, -1, part.count, part.size, part.time, 0, -1)

@@ -176,7 +176,7 @@ class Pusher(Protocol):
         """Push one batch of new messages. Return whether there may be more."""
         extents = tuple(topic.index.extents(target.next, ALL, PUSH_BYTES))
         try:
-            chunks, _ = chunks_of(self._service, extents, PUSH_BYTES)
+            chunks, _ = chunks_of(self._service, topic.name, extents, PUSH_BYTES)
         except (Missing, Corrupt):
             return False  # a process that misses the batch requests it later
         if not chunks:

@@ -9,6 +9,9 @@ process.
 `Fenced` with that epoch and changes nothing. A late command from a dead process therefore cannot
 displace its successor. `PublishStaged` works the same way.
 
+`Stage.epoch` is the epoch of a source that was opened for transactions. The machine refuses to
+stage with any other epoch, and refuses `PublishStaged` for such a source.
+
 `run` identifies one run of a program that stages and publishes as a source. A new run takes over
 from earlier ones. Older clients send no run and are not fenced.
 
@@ -27,6 +30,7 @@ from oncecast.security.scram import Credentials
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
+from oncecast.wire.transactions import TRANSACTION_LEVEL, EndTransaction
 
 ANY_EPOCH = -1  # take over unconditionally, as older clients do
 SEEK_LEVEL = 2  # from this feature level on, no seek takes effect twice
@@ -268,6 +272,7 @@ class Stage(Value, tag="Stage"):
     at: int
     batch: bytes
     run: str = ""
+    epoch: int = 0  # of a source that was opened for transactions
 
 
 class PublishStaged(Value, tag="PublishStaged"):
@@ -321,6 +326,25 @@ class CloseSource(Value, tag="CloseSource"):
     topic: str = ""
     token: str = ""
     renew: bool = False
+
+
+# Transactions: see the module `transactions`.
+
+
+class OpenSource(Value, tag="OpenSource"):
+    """Give the source to `incarnation` for transactions, and fence any older incarnation.
+
+    Drop the parts that older incarnations have staged. On a ring, the tag of `topic` has its own
+    record of the source.
+    """
+
+    feature_level: ClassVar[int] = TRANSACTION_LEVEL
+
+    source: str
+    incarnation: str
+    topic: str
+    at: int
+    expected: int = ANY_EPOCH
 
 
 # Access. Commands never contain passwords or token secrets, only values derived from them.
@@ -433,6 +457,8 @@ Command = (
     | PublishStaged
     | DropStaged
     | CloseSource
+    | OpenSource
+    | EndTransaction
     | AccessCommand
     | Carry
 )

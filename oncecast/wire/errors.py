@@ -164,6 +164,15 @@ class NotKept(Refusal, tag="NotKept"):
     topic: str
 
 
+class NotAcknowledged(Refusal, tag="NotAcknowledged"):
+    error = errors.NotAcknowledged
+
+    topic: str
+    subscription: str
+    offset: int
+    fact: str
+
+
 # Refusals by the node, before the state machine sees the command
 
 
@@ -229,6 +238,7 @@ MachineRefusal = (
     | OtherContent
     | TakenOver
     | NotKept
+    | NotAcknowledged
 )
 AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Denied | LevelTooLow | Forgotten
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

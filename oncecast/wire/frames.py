@@ -19,6 +19,7 @@ from oncecast.wire import errors
 from oncecast.wire.results import Done
 from oncecast.wire.retention import Policy
 from oncecast.wire.sharing import Settle, Shared
+from oncecast.wire.transactions import EndTransaction
 
 ClientCommand = (
     do.CreateTopic
@@ -39,6 +40,8 @@ ClientCommand = (
     | do.PublishStaged
     | do.DropStaged
     | do.CloseSource
+    | do.OpenSource
+    | EndTransaction
     | do.AccessCommand
 )
 

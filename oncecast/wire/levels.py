@@ -8,11 +8,12 @@ level, so no member ever receives a command that it cannot decode.
 |---|---|
 | 1 | all commands and rules of the first version |
 | 2 | shared subscriptions, tags in topic names, and seeks that take effect once |
+| 3 | transactions |
 
 To add a level, raise `KNOWN`, add a row here, and declare `feature_level` in each new command:
 
     class Delay(Value, tag="Delay"):
-        feature_level: ClassVar[int] = 3
+        feature_level: ClassVar[int] = 4
 
 If a rule of the state machine changes, make it depend on `registry.level`. If only newer members
 understand a field, set it only at its level.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-KNOWN = 2  # the highest level that this program supports
+KNOWN = 3  # the highest level that this program supports
 
 
 def level_of(command: type) -> int:

@@ -190,6 +190,21 @@ class SourceClosed(Value, tag="SourceClosed"):
     already: bool
 
 
+class SourceOpened(Value, tag="SourceOpened"):
+    """The source is open for transactions. `ring` says whether each tag has its own record."""
+
+    epoch: int
+    ring: bool = False
+
+
+class TransactionEnded(Value, tag="TransactionEnded"):
+    """The transaction is committed, with these offsets, or aborted."""
+
+    committed: bool
+    ranges: tuple[PublishedRange, ...]
+    already: bool
+
+
 class AccessSet(Value, tag="AccessSet"):
     """The version of the users, tokens and rules after the command."""
 
@@ -234,6 +249,8 @@ Done = (
     | Published
     | StagedDropped
     | SourceClosed
+    | SourceOpened
+    | TransactionEnded
     | AccessSet
     | Carried
     | MoveStep

@@ -68,7 +68,7 @@ class Pair:
         needed = self.model.live_slots()
         assert self.machine.needed() == (needed[0][0] if needed else self.slot + 1)
         half = self.slot // 2
-        extents = sorted((each.slot, each.offset) for each in self.machine.extents_before(half))
+        extents = sorted((each.slot, each.offset) for _, each in self.machine.extents_before(half))
         assert extents == [each for each in needed if each[0] < half]
 
     def snapshot(self) -> None:

@@ -236,7 +236,7 @@ def test_dead_letter_contains_the_message_and_the_reason() -> None:
     name = "{topic}.dead.sub"
     assert node.service.machine.bounds(name) == (0, 1)
     (extent,) = node.service.machine.fetch(name, 0, 9, 9)
-    stored = node.service.stored_batch(extent.slot)
+    stored = node.service.stored_batch(extent.slot, name)
     (letter,) = batch.messages(stored.batch, topic=name, offset=0, producer="", sequence=0)
     assert (letter.value, letter.key, letter.timestamp) == (b"value", b"key", 7)
     assert letter.headers == {

@@ -295,8 +295,8 @@ def test_flow_to_a_fenced_reader_ends_before_the_last_message() -> None:
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch, fenced))]
 
 
-def unreadable(error: Exception) -> Callable[[int], None]:
-    def source(slot: int) -> None:
+def unreadable(error: Exception) -> Callable[[int, str], None]:
+    def source(slot: int, topic: str) -> None:
         raise error
 
     return source

@@ -128,10 +128,10 @@ def test_staged_parts_are_carried_without_an_offset() -> None:
     steps.stage(0, "a", 3)
     last = steps.slot
     assert list(steps.machine.extents_before(last + 1)) == [
-        Extent(last - 1, 0, 2, 0),
-        Extent(last, 0, 3, -1),
+        ("t", Extent(last - 1, 0, 2, 0)),
+        ("t", Extent(last, 0, 3, -1)),
     ]
-    assert list(steps.machine.extents_before(last)) == [Extent(last - 1, 0, 2, 0)]
+    assert list(steps.machine.extents_before(last)) == [("t", Extent(last - 1, 0, 2, 0))]
 
 
 def test_batch_cut_off_by_the_message_limit_is_omitted() -> None:

@@ -199,7 +199,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
         Staging, "drop_up_to", "each <= number", "each < number",
     ),
     "a source takes a producer's name": (
-        Publishing, "_publish_fault", "if producer is not None and producer.incarnation:",
+        Publishing, "refusal_to_append", "if producer is not None and producer.incarnation:",
         "if False:",
     ),
     # Snapshots.
@@ -256,7 +256,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "messages that must be kept are dropped": (
         runs.test_publish_with_keep_is_refused_without_retention_or_subscription,
-        Publishing, "_publish_fault", "if command.keep else ()", "if False else ()",
+        Publishing, "refusal_to_append", "if keep else ()", "if False else ()",
     ),
     "only the last few state directories are kept": (
         puts.test_every_state_directory_under_a_name_is_kept,

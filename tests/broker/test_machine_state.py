@@ -43,13 +43,13 @@ def test_carried_message_is_read_from_its_new_slot() -> None:
     steps.apply(put)
     old = steps.slot
     steps.put(epoch, 3)
-    (left,) = steps.machine.extents_before(old + 1)
+    ((_, left),) = steps.machine.extents_before(old + 1)
     assert left == Extent(old, 0, 3, 0)
     assert steps.apply(do.Carry(old, left.offset, put)) == Carried(moved=True)
     assert [each.slot for each in steps.machine.fetch("t", 0, ALL, ALL)] == [old + 2, old + 1]
     assert steps.machine.needed() == old + 1
     assert list(steps.machine.extents_before(old + 1)) == []
-    assert [each.slot for each in steps.machine.extents_before(old + 2)] == [old + 1]
+    assert [each.slot for _, each in steps.machine.extents_before(old + 2)] == [old + 1]
 
 
 def test_late_carry_has_no_effect() -> None:
@@ -72,7 +72,7 @@ def test_staged_part_is_carried_before_and_after_it_is_published() -> None:
     steps.subscribe()
     stage = do.Stage("query", 0, "a", "t", 2, 100, 0, b"")
     steps.apply(stage)
-    (left,) = steps.machine.extents_before(ALL)
+    ((_, left),) = steps.machine.extents_before(ALL)
     assert left.offset == -1
     assert steps.apply(do.Carry(left.slot, -1, stage)) == Carried(moved=True)
     staged_at = steps.slot

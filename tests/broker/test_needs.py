@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from msgspec.structs import replace
+
 from oncecast.broker.guard import Guard, Verdict, guard_of_process, refusal_of
 from oncecast.broker.needs import COMMANDS, FRAMES
 from oncecast.kernel.protocol import NodeId, Value
@@ -17,6 +19,7 @@ from oncecast.wire.errors import Denied
 from oncecast.wire.frames import Answer, Call, ClientCommand, FlowEnded
 from oncecast.wire.retention import DEFAULT
 from oncecast.wire.sharing import Settle, Shared
+from oncecast.wire.transactions import Accepted, Consumed, EndTransaction, Output
 
 NEW = do.FromNew()
 KEYS = Credentials(b"salt", 4096, bytes(32), bytes(32))
@@ -42,6 +45,8 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     do.PublishStaged("src", 0, ("a",), 0, "t"): ("put", "t", "src"),
     do.DropStaged("src", 0, "t"): ("put", "t", "src"),
     do.CloseSource("src", 0, "t"): ("put", "t", "src"),
+    do.OpenSource("src", "inc", "t", 0): ("puts", "", "src"),
+    EndTransaction("src", "t", 1, 0, 0, 0): ("puts", "", "src"),
     do.AddUser("u", KEYS): ("admin", "", ""),
     do.RemoveUser("u"): ("admin", "", ""),
     do.CreateToken("i", "u", b"", b"", 0): ("admin", "", ""),
@@ -123,6 +128,43 @@ def test_named_dead_letter_topic_needs_put() -> None:
     assert guard(NodeId("client/u"), Call(1, plain)) is None
 
 
+def test_transaction_needs_put_and_ack_for_everything_that_it_names() -> None:
+    """SEC-2 TXN-1"""
+    root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
+    access = root.with_rule(Rule("u", ("put",), "out")).with_rule(Rule("u", ("ack",), "in"))
+    access = access.with_rule(Rule("u", ("ack",), "other"))
+    names = access.with_rule(Rule("u", (), name="u*"))
+    end = EndTransaction(
+        "u",
+        "in",
+        1,
+        0,
+        0,
+        0,
+        outputs=(Output("out", 1, 1, b""),),
+        consumed=(Consumed("in", "u1", 1, 0, 1),),
+        accepted=(Accepted("other", "u2", "w", ((1, 0, 1),)),),
+    )
+
+    def let_in(access: Access, command: EndTransaction, *staged: str) -> bool:
+        guard = Guard(lambda: access, lambda client: "u", staged=lambda command: staged)
+        return guard(NodeId("client/u"), Call(1, command)) is None
+
+    assert let_in(names, end)
+    assert let_in(names, end, "out")
+    assert not let_in(names, end, "in")  # the topic of a staged part
+    assert not let_in(access, end)  # the names of the subscriptions
+    changes: list[dict[str, Any]] = [
+        {"source": "v"},
+        {"outputs": (*end.outputs, Output("in", 1, 1, b""))},
+        {"consumed": (Consumed("out", "u1", 1, 0, 1),)},
+        {"consumed": (Consumed("in", "v", 1, 0, 1),)},
+        {"accepted": (Accepted("out", "u2", "w", ()),)},
+    ]
+    for fields in changes:
+        assert not let_in(names, replace(end, **fields)), fields
+
+
 def test_single_rule_allows_exactly_the_matching_requests() -> None:
     """SEC-2: the test covers every request and every rule."""
     root = Access().with_user(User("root")).with_rule(Rule("root", (ADMIN,), "*"))
@@ -133,6 +175,7 @@ def test_single_rule_allows_exactly_the_matching_requests() -> None:
         for example, (verb, topic, _) in EXAMPLES.items():
             seen = verb == "see" and rule.verbs[0] in ("read", "manage")
             allowed = verb == KNOWN or (topic == "t" and (seen or verb in rule.verbs))
+            allowed = allowed or (verb == "puts" and "put" in rule.verbs)
             refused = guard(NodeId("client/u"), as_frame(example))
             assert (refused is None) == allowed, (rule, example)
 

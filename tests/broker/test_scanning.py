@@ -145,7 +145,7 @@ def test_follower_redirects_a_scan_that_it_cannot_read(
 ) -> None:
     node, topic_id = following(monkeypatch)
 
-    def lost(slot: int) -> None:
+    def lost(slot: int, topic: str) -> None:
         raise why
 
     monkeypatch.setattr(node._service, "stored_batch", lost)
@@ -172,7 +172,7 @@ def test_scan_error_names_the_offset_of_a_lost_batch(
 ) -> None:
     desk = filled()
 
-    def lost(slot: int) -> None:
+    def lost(slot: int, topic: str) -> None:
         raise Corrupt("0001.log", 17, 2, 2, "checksum")
 
     monkeypatch.setattr(desk.service, "stored_batch", lost)
@@ -186,7 +186,7 @@ def test_scan_waits_until_a_missing_batch_is_repaired(
 ) -> None:
     desk = filled()
 
-    def lost(slot: int) -> None:
+    def lost(slot: int, topic: str) -> None:
         raise Missing(slot)
 
     monkeypatch.setattr(desk.service, "stored_batch", lost)
@@ -243,10 +243,12 @@ def test_chunk_has_the_sequence_of_its_first_message() -> None:
     """SVC-3: staged messages take their sequence from the index, others from the command."""
     service = filled().service
     slot = service.machine.fetch("topic", 0, 1, ALL)[0].slot
-    service._recent.add(slot, StoredBatch("p", 10, b"batch"))
-    assert chunk_of(service, Extent(slot, 2, 3, 7)) == Chunk(7, 2, 3, "p", 12, b"batch")
-    assert chunk_of(service, Extent(slot, 2, 3, 7, 50)) == Chunk(7, 2, 3, "p", 50, b"batch")
-    assert chunk_of(service, Extent(slot, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
+    service._recent.add(slot, "topic", StoredBatch("p", 10, b"batch"))
+    assert chunk_of(service, "topic", Extent(slot, 2, 3, 7)) == Chunk(7, 2, 3, "p", 12, b"batch")
+    assert chunk_of(service, "topic", Extent(slot, 2, 3, 7, 50)) == Chunk(
+        7, 2, 3, "p", 50, b"batch"
+    )
+    assert chunk_of(service, "topic", Extent(slot, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
 
 
 def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
@@ -259,7 +261,7 @@ def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
     service = filled().service
     missing: list[int] = []
 
-    def source(slot: int) -> StoredBatch:
+    def source(slot: int, topic: str) -> StoredBatch:
         if slot in missing:
             raise Missing(slot)
         return StoredBatch("p", slot, batches[slot])
@@ -267,13 +269,13 @@ def test_chunks_end_at_the_byte_limit_or_an_unreadable_batch(
     monkeypatch.setattr(service, "stored_batch", source)
     spaces = (0, 1, sizes[0], sizes[0] + 1, sum(sizes[:2]), sum(sizes[:2]) + 1)
     for space, count in zip(spaces, (0, 1, 1, 2, 2, 3), strict=True):
-        chunks, found = chunks_of(service, extents, space)
+        chunks, found = chunks_of(service, "topic", extents, space)
         assert ([each.batch for each in chunks], found) == (batches[:count], sizes[:count])
     missing.append(1)
-    assert chunks_of(service, extents, ALL)[1] == sizes[:1]  # the chunks have no gap
+    assert chunks_of(service, "topic", extents, ALL)[1] == sizes[:1]  # the chunks have no gap
     missing.append(0)
     with pytest.raises(Missing):
-        chunks_of(service, extents, ALL)
+        chunks_of(service, "topic", extents, ALL)
 
 
 def test_scan_with_a_long_name_is_refused() -> None:

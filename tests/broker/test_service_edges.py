@@ -158,7 +158,7 @@ def test_new_batch_is_cached() -> None:
     decide(
         service, do.OpenProducer("t", "p", "inc-1", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")
     )
-    assert service.stored_batch(2) == StoredBatch("p", 0, b"bytes")
+    assert service.stored_batch(2, "t") == StoredBatch("p", 0, b"bytes")
 
 
 # -- events --
@@ -313,7 +313,7 @@ def test_state_is_sent_on_request_and_installed() -> None:
     assert isinstance(compact, Compact)
     assert (compact.slot, compact.needed) == (3, 3)
     other = bare()
-    other._recent.add(1, StoredBatch("p", 0, b"old"))
+    other._recent.add(1, "t", StoredBatch("p", 0, b"old"))
     other.time.saw_stamp()
     other.now = 5.0
     other.observe(Installed(compact.slot, compact.state))
@@ -321,7 +321,7 @@ def test_state_is_sent_on_request_and_installed() -> None:
     assert other._log_usage.state(3) == service._log_usage.state(3)
     assert other._log_usage._state_bytes == sum(map(len, compact.state))
     assert other.time.idle_us == 0
-    assert other._recent.get(1) is None
+    assert other._recent.get(1, "t") is None
     other.drain()
     other.observe(Compare(9))
     digest = service.machine.checksum().to_bytes(8, "big")
@@ -481,19 +481,18 @@ def test_carrying_skips_a_corrupt_entry() -> None:
 def test_batch_in_a_carried_or_imported_command_is_found() -> None:
     put = do.Put("t", "p", 1, 7, 1, 5, 0, b"bytes")
     twice = do.Carry(9, 0, put)
-    assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put)) == put
-    assert stored_batch_of(twice) == StoredBatch("p", 7, b"bytes")
-    assert stored_batch_of(do.Stage("q", 0, "a", "t", 1, 5, 0, b"part")) == StoredBatch(
-        "q", -1, b"part"
-    )
+    assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put), "t") == put
+    assert stored_batch_of(twice, "t") == StoredBatch("p", 7, b"bytes")
+    stage = do.Stage("q", 0, "a", "t", 1, 5, 0, b"part")
+    assert stored_batch_of(stage, "t") == StoredBatch("q", -1, b"part")
 
 
 def test_batch_is_read_from_the_log_once_and_then_cached() -> None:
     service, shelf = leader_with_old_messages([10])
     service._recent.clear()
-    assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
+    assert service.stored_batch(3, "t") == StoredBatch("p", 0, bytes(10))
     shelf.entries.clear()
-    assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
+    assert service.stored_batch(3, "t") == StoredBatch("p", 0, bytes(10))
 
 
 # -- cache --
@@ -502,16 +501,21 @@ def test_batch_is_read_from_the_log_once_and_then_cached() -> None:
 def test_least_recently_used_batches_are_evicted_first() -> None:
     recent = RecentBatches(3 * 356)
     for slot in (1, 2, 3):
-        recent.add(slot, StoredBatch("p", slot, bytes(100)))
-    assert recent.get(1) is not None
-    recent.add(4, StoredBatch("p", 4, bytes(100)))
-    assert [recent.get(slot) is not None for slot in (1, 2, 3, 4)] == [True, False, True, True]
-    recent.add(5, StoredBatch("p", 5, bytes(456)))
-    assert [recent.get(slot) is not None for slot in (1, 3, 4, 5)] == [False, False, True, True]
+        recent.add(slot, "t", StoredBatch("p", slot, bytes(100)))
+    assert recent.get(1, "t") is not None
+    recent.add(4, "t", StoredBatch("p", 4, bytes(100)))
+    assert [recent.get(slot, "t") is not None for slot in (1, 2, 3, 4)] == [True, False, True, True]
+    recent.add(5, "t", StoredBatch("p", 5, bytes(456)))
+    assert [recent.get(slot, "t") is not None for slot in (1, 3, 4, 5)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     recent.clear()
     for slot in (6, 7, 8):
-        recent.add(slot, StoredBatch("p", slot, bytes(100)))
-    assert all(recent.get(slot) for slot in (6, 7, 8))
+        recent.add(slot, "t", StoredBatch("p", slot, bytes(100)))
+    assert all(recent.get(slot, "t") for slot in (6, 7, 8))
 
 
 def test_cache_is_limited_in_bytes() -> None:
@@ -520,8 +524,8 @@ def test_cache_is_limited_in_bytes() -> None:
         recent = RecentBatches(bytes_max)
         for _ in range(2):
             for slot in (1, 2):
-                recent.add(slot, StoredBatch("p", slot, bytes(100)))
-            assert list(recent._sources) == remembered
+                recent.add(slot, "t", StoredBatch("p", slot, bytes(100)))
+            assert [slot for slot, _ in recent._sources] == remembered
             assert recent._bytes == 356 * len(remembered)
             recent.clear()
 

@@ -10,6 +10,7 @@ import pytest
 from oncecast.broker.events import Execute, Executed
 from oncecast.broker.service import COMMAND_BYTES_MAX
 from oncecast.broker.sizes import ACCESS_BYTES_MAX, NAMES, size_fault
+from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import Ask, Emit, Send
 from oncecast.replication.events import Propose
 from oncecast.security.access import Rule
@@ -19,6 +20,16 @@ from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, 
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 from oncecast.wire.retention import DEFAULT
 from oncecast.wire.sharing import Settle
+from oncecast.wire.transactions import (
+    JOBS_MAX,
+    STAGED_MAX,
+    SUBSCRIPTIONS_MAX,
+    TOPICS_MAX,
+    Accepted,
+    Consumed,
+    EndTransaction,
+    Output,
+)
 from tests.broker.desk import ANN, Desk, packed
 from tests.broker.test_gateway_exactly import bare
 
@@ -44,6 +55,8 @@ COMMANDS: list[Any] = [
     do.PublishStaged("s", 1, ("p",), 0),
     do.DropStaged("s", 1),
     do.CloseSource("s", 0),
+    do.OpenSource("s", "i", "t", 0),
+    EndTransaction("s", "t", 1, 0, 0, 0),
 ]
 
 
@@ -116,6 +129,43 @@ def test_publish_with_too_many_parts_or_long_names_is_refused() -> None:
     assert size_fault(msgspec.structs.replace(many, parts=many.parts[1:])) is None
     assert size_fault(msgspec.structs.replace(many, parts=("p", LONG))) == errors.InvalidName(
         "part"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"parts": (LONG,)}, errors.InvalidName("part")),
+        ({"outputs": (Output(LONG, 1, 1, b""),)}, errors.InvalidTopic()),
+        ({"consumed": (Consumed(LONG, "s", 1, 0, 1),)}, errors.InvalidTopic()),
+        ({"consumed": (Consumed("t", LONG, 1, 0, 1),)}, errors.InvalidName("subscription")),
+        ({"accepted": (Accepted(LONG, "s", "w", ((1, 0, 1),)),)}, errors.InvalidTopic()),
+        (
+            {"accepted": (Accepted("t", LONG, "w", ((1, 0, 1),)),)},
+            errors.InvalidName("subscription"),
+        ),
+        ({"accepted": (Accepted("t", "s", LONG, ((1, 0, 1),)),)}, errors.InvalidName("worker")),
+    ],
+)
+def test_transaction_with_a_long_name_is_refused(fields: Any, fault: errors.Refusal) -> None:
+    """SEC-3 TXN-1"""
+    end = EndTransaction("s", "t", 1, 0, 0, 0)
+    assert size_fault(msgspec.structs.replace(end, **fields)) == fault
+
+
+def test_transaction_over_a_limit_is_refused_before_it_is_proposed() -> None:
+    """SEC-3 TXN-1: a transaction at all limits fits into a frame."""
+    parts = tuple(map(str, range(STAGED_MAX)))
+    outputs = tuple(Output(str(n), 1, 1, b"") for n in range(TOPICS_MAX))
+    consumed = tuple(Consumed("t", str(n), 1, 0, 1) for n in range(SUBSCRIPTIONS_MAX - 1))
+    runs = tuple((1, n, 1) for n in range(JOBS_MAX))
+    accepted = (Accepted("t", "w", "ann", runs),)
+    end = EndTransaction("s", "t", 1, 0, 0, 0, True, parts, outputs, consumed, accepted)
+    assert size_fault(end) is None
+    assert Codec((Call,), wary=True).decode(Codec((Call,)).encode(Call(1, end))) == Call(1, end)
+    over = size_fault(msgspec.structs.replace(end, parts=(*parts, "p")))
+    assert over == errors.InvalidArgument(
+        "the transaction has 5,001 staged parts (limit 5,000); use several"
     )
 
 

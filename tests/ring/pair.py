@@ -318,7 +318,7 @@ class World:
         (owner,) = self.owners(topic)
         service = self.groups[owner].leader.service
         entries = service.machine.registry.topics[topic].index.entries(0)
-        return [sequence(service, each.slot) for each in entries]
+        return [sequence(service, each.slot, topic) for each in entries]
 
     @property
     def settled(self) -> bool:
@@ -333,8 +333,8 @@ class World:
         )
 
 
-def sequence(service: Service, slot: int) -> int:
-    command = service.batch_at(slot)
+def sequence(service: Service, slot: int, topic: str) -> int:
+    command = service.batch_at(slot, topic)
     assert isinstance(command, do.Put)
     return command.sequence
 

@@ -71,7 +71,7 @@ class Replica:
         self.mover.after = 5
         self.mover._neighbors.located(GroupFacts("h", None, X, (X, Y), 1))
 
-    def batch_at(self, slot: int) -> Any:
+    def batch_at(self, slot: int, topic: str) -> Any:
         if slot in self.missing:
             raise Missing(slot)
         return commands.Stage("source", 1, "part", "t", 1, 10, 0, b"%d" % slot)
@@ -465,7 +465,7 @@ def test_staged_parts_are_pulled_while_readable_and_within_the_limit() -> None:
         if not effects:
             return []
         batches = tuple(
-            do.Import("m", "t", 0, -1, at, 100, 50 + at, 0, -1, replica.batch_at(at))
+            do.Import("m", "t", 0, -1, at, 100, 50 + at, 0, -1, replica.batch_at(at, "t"))
             for at in (1 + "abcd".index(name) for name in names[:2])
             if at not in replica.missing
         )
@@ -685,7 +685,8 @@ def test_batches_are_pulled_up_to_the_byte_limit(space: int, pulled: int) -> Non
     index = SimpleNamespace(entries=lambda offset: entries[offset:])
     replica.registry.topics["t"] = SimpleNamespace(id=2, index=index)
     batches = tuple(
-        do.Import("m", "t", 2, at, 1, 100, 50, 0, at, replica.batch_at(at)) for at in range(pulled)
+        do.Import("m", "t", 2, at, 1, 100, 50, 0, at, replica.batch_at(at, "t"))
+        for at in range(pulled)
     )
     assert replica.hear(Pull("m", "t", 2, 0)) == [sent(X, Pulled("m", "t", 0, batches))]
     assert replica.hear(Pull("m", "t", 3, 0)) == [sent(X, Pulled("m", "t", 0, ()))]

@@ -7,7 +7,7 @@ Rules
   change of leader delivers no leased message to another worker.
 - A worker that disconnects and does not return within `GRACE` seconds has its messages released.
 - The leader looks at all shared subscriptions when a lease ends or a retry is due.
-- The leader buries dead letters, as soon as it can read them.
+- The leader buries dead letters as soon as it can read them.
 
     Work → · Jobs, WorkEnded ← · proposes Lease and Bury
 """

@@ -50,13 +50,13 @@ class AccessChanged(Value):
 
 
 class ClockDisputed(Value):
-    """Event: the stamps are ahead of the trusted time by `ahead_us`; 0 if the dispute is over."""
+    """Event: the stamps are `ahead_us` ahead of the trusted time, or 0 if the dispute is over."""
 
     ahead_us: int
 
 
 class ClockOutvoted(Value):
-    """Event: this node's clock is ahead of its group's by `ahead_us`; 0 if it agrees again."""
+    """Event: this node's clock is `ahead_us` ahead of its group's, or 0 if both agree again."""
 
     ahead_us: int
 

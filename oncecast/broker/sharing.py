@@ -1,10 +1,10 @@
-"""Handlers of the commands of shared subscriptions. The module `wire.sharing` describes them.
+"""Handlers for commands on shared subscriptions. The module `wire.sharing` describes the commands.
 
 The cursor of a shared subscription is its lowest unsettled offset. So retention treats it like any
 other subscription.
 
-The dead-letter topic exists from the start, so that the limit of topics cannot refuse it later. A
-subscription without a maximum of deliveries gets it with the first rejected message.
+The dead-letter topic exists from the start, so that the topic limit cannot prevent its creation
+later. If a subscription has no delivery limit, the first rejected message creates the topic.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Choose the time for a leader's stamps, so that a minority of wrong wall clocks cannot move it.
 
-A new leader stamps nothing until a majority of its group has answered with its wall clock. Then its
-time goes on with its own monotonic clock. It moves otherwise only as far as a majority of all
-clocks agrees: forward to a time that a majority has reached, or back to a time that a majority has
-not passed. Without a majority of answers, it just goes on. A leader that is alone follows
-its own clock.
+A new leader stamps nothing until a majority of its group has answered with its wall clock. After
+that, its time advances with its own monotonic clock. Otherwise it moves only as far as a majority
+of all clocks agrees: forward to a time that a majority has reached, or back to a time that a
+majority has not passed. Without a majority of answers, it only follows the monotonic clock. A
+leader that is alone follows its own wall clock.
 
 A group's first stamp is the earliest time that a majority has not passed. If it is ahead, the
 machine can correct it later without a change of ages.

@@ -55,11 +55,11 @@ class Stage(IntEnum):
 
 
 class Job:
-    """A leased message. The first call of `ack`, `nack` or `reject` settles it.
+    """A leased message. The first call to `ack`, `nack` or `reject` settles it.
 
     Use it in `with` or `async with`: the end of the block acknowledges the job, and an exception
     gives it back and is raised again. The client renews the lease until the job is settled. All
-    calls are safe in any thread.
+    methods may be called from any thread.
 
     `token` grows with each delivery of a message. Store the token with the result, and refuse a
     result with a smaller token. `deliveries` counts the message's deliveries, including this one.

@@ -21,7 +21,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7400"
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `oncecast.connect`, and two more for nodes that connect as clients."""
+    """The arguments of `oncecast.connect`, and two options for nodes that connect as clients."""
 
     address: str = DEFAULT_ADDRESS
     name: str | None = None

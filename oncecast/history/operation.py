@@ -22,7 +22,7 @@ happened at any time after its call, or never.
 | `skip` | nothing | messages from `offset` to before `next` are no longer kept |
 | `moved` | nothing | another client moved the reader: `offset`, `epoch` |
 | `end` | nothing | `error`: the reason why the reader gets no more messages |
-| `again` | messages from `offset` to before `upto` again | |
+| `again` | redeliver messages from `offset` to before `upto` | |
 | `ack` | acknowledge everything before `upto`, in `epoch` | |
 | `leave` | as for `ack`; all messages before `next` were delivered | |
 | `seek` | `start` | `offset`: the new cursor; `epoch`, `already` |

@@ -1,4 +1,4 @@
-"""The front end's way to the cluster: commands and scans, with a callback for each outcome."""
+"""Send the front end's commands and scans to the cluster, with a callback for each outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refused(outcome: Value) -> bool:
 
 
 class Backend:
-    """Asks the client session of the same stack. `host` is the front end."""
+    """Sends requests to the client session of the same stack. `host` is the front end."""
 
     def __init__(self, host: Protocol) -> None:
         self._host = host

@@ -1,7 +1,7 @@
-"""Stored batches as Kafka record batches, for fetches.
+"""Convert stored batches to Kafka record batches for fetches.
 
-A batch that a Kafka client has put is passed on as it is, with its offset stamped in. A batch of a
-native client is converted.
+A batch from a Kafka client is returned unchanged, except that its offset is filled in. A batch from
+a native client is converted.
 """
 
 from __future__ import annotations

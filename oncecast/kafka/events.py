@@ -10,7 +10,7 @@ from oncecast.kernel.protocol import Value
 
 
 class Connected(Value):
-    """A Kafka client has connected. `connection` is a number that is never used again."""
+    """A Kafka client has connected. `connection` is a number that is never reused."""
 
     connection: int
     host: str  # the client's address, for DescribeGroups

@@ -1,4 +1,4 @@
-"""Fetch and ListOffsets: read topics by scans, which move no cursor."""
+"""Answer Fetch and ListOffsets with scans, which move no cursor."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FetchAgain(Value):
 
 
 class Fetch:
-    """A fetch of several partitions that is not answered yet."""
+    """An unanswered fetch of one or more partitions."""
 
     def __init__(
         self,

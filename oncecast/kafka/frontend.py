@@ -1,7 +1,7 @@
 """The Kafka front end: requests of Kafka clients in, responses out.
 
-It is a pure protocol above a client session in one stack. So it runs in a process of its own and in
-the simulator. Each connection gets its responses in the order of its requests.
+It is a pure protocol above a client session in the same stack. So it runs both in its own process
+and in the simulator. Each connection gets its responses in the order of its requests.
 
     listener → FrontEnd → ClientSession → nodes
 """
@@ -34,7 +34,7 @@ Handler = Callable[[Any, Callable[[Body], None]], None]
 
 
 class Pending:
-    """A request that is not answered, or whose response waits for earlier ones."""
+    """A request without a response, or with a response that waits for earlier responses."""
 
     __slots__ = ("response",)
 

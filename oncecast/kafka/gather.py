@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Gather(Generic[T]):
-    """Calls `done` with all results, in order, as soon as the last one is there."""
+    """Calls `done` with all results, in order, as soon as the last result arrives."""
 
     def __init__(self, count: int, done: Callable[[tuple[T, ...]], None]) -> None:
         self._results: dict[int, T] = {}

@@ -1,7 +1,7 @@
 """The coordinator of consumer groups.
 
-Members are known to this front end alone. After its restart they join again, and their committed
-offsets are still there. Two front ends that coordinate the same group do no harm: each commit is
+Only this front end knows the members. After it restarts, they join again, and their committed
+offsets are still there. It is harmless if two front ends coordinate the same group: each commit is
 fenced by the epoch of the group's subscription (see `offsets`).
 """
 

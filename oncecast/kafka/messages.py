@@ -66,7 +66,7 @@ class MetadataTopic(Body):
 
 
 class MetadataRequest(Body):
-    """Null topics mean all topics. An empty array means none."""
+    """If `topics` is null, the request asks for all topics. If it is empty, it asks for none."""
 
     topics: Annotated[tuple[MetadataTopic, ...] | None, nullable]
     allow_auto_topic_creation: Annotated[boolean, since(4)] = True
@@ -559,7 +559,7 @@ class OffsetFetchTopic(Body):
 
 
 class OffsetFetchRequest(Body):
-    """Null topics, from version 2 on, mean all topics of the group."""
+    """From version 2 on, the request asks for all topics of the group if `topics` is null."""
 
     group_id: string
     topics: Annotated[tuple[OffsetFetchTopic, ...] | None, nullable]

@@ -1,8 +1,8 @@
 """Committed offsets of consumer groups. They are the cursors of subscriptions.
 
 The subscription of a group has the group's name. Before the first commit of a generation, the front
-end attaches to the subscription. That fences commits of earlier generations, also those that come
-through another front end. The metadata string of a commit is not stored.
+end attaches to the subscription. This fences commits of earlier generations, including those that
+arrive through another front end. The metadata string of a commit is not stored.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Produce and InitProducerId.
 
-A record batch is stored as it comes. The sequence of an idempotent producer is the sequence of our
+A record batch is stored unchanged. The sequence of an idempotent producer is the sequence of our
 own producer `kafka/ID/EPOCH`, so the state machine detects resent batches, without a time window.
 Batches of other producers are put under the name of the front end's session.
 
-Every response waits until the batch is on disk, also with acks=1. A request with
-acks=0 gets no response.
+Every response waits until the batch is on disk, even with acks=1. A request with acks=0 gets no
+response.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Answer = Callable[[ProduceResponsePartition], None]
 
 
 class Batch:
-    """A batch of an idempotent producer that is not answered yet."""
+    """An unanswered batch of an idempotent producer."""
 
     __slots__ = ("answer", "attempts", "count", "data", "index", "sequence", "timeout")
 

@@ -1,7 +1,7 @@
 """Metadata, topics and their configuration.
 
 Every topic is a Kafka topic with one partition, and the front end is its leader. A topic that a
-Kafka client creates keeps both read and unread messages for a time (`retention.ms`).
+Kafka client creates keeps both read and unread messages for a limited time (`retention.ms`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Position(NamedTuple):
     """The id of a topic, the offset at which the query began, and the next offset to read.
 
     Spark records the end of a micro-batch before it reads, but not the start of the first one. The
-    end therefore contains the start too, in case the query crashes in its first micro-batch.
+    end therefore also contains the start, in case the query crashes in its first micro-batch.
     """
 
     topic_id: int

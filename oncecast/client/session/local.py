@@ -170,7 +170,7 @@ class Want(Value):
 
 
 class Settle(Value):
-    """Like Want, but Finished with Acked follows once the node has confirmed it."""
+    """Like Want, but answered: Finished with Acked follows once the node has confirmed the ack."""
 
     ticket: int
     topic: str
@@ -279,7 +279,7 @@ class Handle(Value):
 
 
 class Confirm(Value):
-    """Finished with Settled follows once the node has stored all earlier settlements."""
+    """Ask for Finished with Settled once the node has stored all earlier settlements."""
 
     ticket: int
     topic: str

@@ -1,7 +1,7 @@
 """The settlements of one worker. One call is in flight at a time; later settlements wait for it.
 
 The node keeps only the result of a worker's last settlement. So a call is repeated until it is
-answered, and only then the next one, with the next number, is sent.
+answered. Only then is the next call sent, with the next number.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Verb(Generic[Detail]):
 
 
 class Settlements:
-    """`answered` is called with each settlement and its outcome."""
+    """A worker's settlements. `answered` is called with each settlement and its outcome."""
 
     def __init__(
         self,

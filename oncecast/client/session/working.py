@@ -7,8 +7,8 @@ Rules
 - After a lost link, a redirect or silence, the worker asks again in the same way. Frames of known
   tokens are duplicates.
 - The worker renews the lease of every message that it holds, when a third of the lease has passed.
-- The node refuses to settle or renew a message whose lease has ended, for this message only. The
-  application learns that it has lost the lease.
+- If the lease of a message has ended, the node refuses to settle or renew that message, but no
+  other message. The application learns that it has lost the lease.
 - A message that the client cannot decode goes back to the node. After its last delivery it becomes
   a dead letter.
 - The name of a worker is used once. So a late copy of its requests cannot concern a later worker.
@@ -111,7 +111,7 @@ class Parting(NamedTuple):
 
 
 class Worker:
-    """One worker of one shared subscription. `works` has all workers of the client."""
+    """One worker of one shared subscription. `works` contains all workers of the client."""
 
     def __init__(
         self,

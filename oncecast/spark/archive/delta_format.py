@@ -1,4 +1,4 @@
-"""A Delta Lake table. Each commit has a transaction identifier, so that it is added once."""
+"""A Delta Lake table. Each commit has a transaction identifier, so that it is added only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offsets that a table holds, as sorted intervals. Pure."""
+"""The offsets that a table holds, as sorted intervals. This module is pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the messages that a table lacks, each once, even if a process is killed (PIPE-4)."""
+"""Write each message that a table lacks once, even if a process is killed (PIPE-4)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Framing = trace.Begin | trace.End | trace.Killed
 
 
 class Piece(msgspec.Struct, array_like=True):
-    """Lines with consecutive numbers: the first one's place in the block, its number, the count."""
+    """Lines with consecutive numbers: the place and number of the first line, and the count."""
 
     place: int
     line: int

@@ -61,7 +61,7 @@ nav a:hover { text-decoration: underline; }
 
 
 class Made(msgspec.Struct, frozen=True):
-    """Where the findings come from."""
+    """The origin of the findings."""
 
     title: str
     about: str

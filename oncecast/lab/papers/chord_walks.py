@@ -68,7 +68,7 @@ def spacing(experiment: Experiment) -> Table:
             ),
         ),
         notes=(
-            f"the mean of {WALKS:,} walks to the member before the key",
+            f"each value is the mean of {WALKS:,} walks to the member before the key",
             "saved by own keys: a walk to one of a node's own keys takes log2 N hops around the "
             "ring, but a real lookup takes none",
         ),

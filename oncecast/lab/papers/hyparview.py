@@ -100,7 +100,10 @@ def failures(overlay: Overlay, experiment: Experiment) -> Table:
         ),
         (
             *(
-                Must(f"at least {least(share):.1%} at {share:.0%}", each.mean >= least(share))
+                Must(
+                    f"at least {least(share):.1%} with {share:.0%} failed",
+                    each.mean >= least(share),
+                )
                 for share, each in survivals.items()
             ),
             Must(
@@ -191,5 +194,5 @@ def reserves(experiment: Experiment, nodes: int) -> Table:
         ("passive_max", "shuffle_passive", "contact", "mean", "first", "last"),
         tuple(rows),
         (Must("at least 99.9% with the largest of these passive views", held[-1]),),
-        (f"after {RESERVE_CYCLES} cycles",),
+        (f"measured after {RESERVE_CYCLES} cycles",),
     )

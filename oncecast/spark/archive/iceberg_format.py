@@ -1,4 +1,4 @@
-"""An Iceberg table. A property holds the number of our last commit, so that it is added only once."""
+"""An Iceberg table. A property holds the number of our last commit, so it is added only once."""
 
 from __future__ import annotations
 

@@ -766,7 +766,7 @@ class NotMatched(StreamError):
         mismatched: Mapping[Any, tuple[str, ...]],
         known: Sequence[str],
     ) -> None:
-        message = f"waited for {wanted}, found {there}"
+        message = f"waited {wanted}, found {there}"
         if mismatched:
             each = (f"{peer} ({', '.join(less)})" for peer, less in sorted(mismatched.items()))
             message += f"; the writer offers less than the reader requests: {', '.join(each)}"

@@ -113,11 +113,11 @@ def test_usage_error_exits_with_status_2(
     ("words", "error"),
     [
         ("serve --dta x", "oncecast serve: unknown argument '--dta'; did you mean --data?"),
-        ("serv", "oncecast: no command 'serv'; did you mean serve?"),
-        ("topic lsit", "oncecast topic: no command 'lsit'; did you mean list?"),
+        ("serv", "oncecast: unknown command 'serv'; did you mean serve?"),
+        ("topic lsit", "oncecast topic: unknown command 'lsit'; did you mean list?"),
         ("get news --cuont=3", "did you mean --count?"),
         ("get news more", "oncecast get: unknown argument 'more'; see `oncecast get --help`"),
-        ("subs", "oncecast subs: give a command: list, lag, seek; see `oncecast subs --help`"),
+        ("subs", "oncecast subs: specify a command: list, lag, seek; see `oncecast subs --help`"),
         ("get news --timeout -1", "argument --timeout: -1 is not a time in seconds; use 0 or more"),
     ],
 )

@@ -134,7 +134,7 @@ def unicode(word: str) -> str:
         word.encode()
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(
-            f"{word!r} is not valid Unicode; write it in UTF-8"
+            f"{word!r} is not valid Unicode; encode it as UTF-8"
         ) from None
     return word
 
@@ -166,7 +166,7 @@ def positive(word: str) -> int:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{word!r} is not an integer") from None
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{word} is less than 1")
+        raise argparse.ArgumentTypeError(f"{word} is too small (minimum 1)")
     return value
 
 

@@ -246,7 +246,7 @@ class Story:
         give_up = monotonic() + PATIENCE
         while not until():
             if monotonic() > give_up:
-                raise Ended(f"{otherwise} after {PATIENCE:g} s")
+                raise Ended(f"{otherwise} within {PATIENCE:g} s")
             self._pause()
             if sys.stderr.isatty():
                 print(f"\r{self._now}", end="", file=sys.stderr, flush=True)

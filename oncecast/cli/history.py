@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli.connecting import add_flag, add_option, complain
+from oncecast.cli.connecting import add_flag, add_option, complain, counted
 from oncecast.cli.output import as_json, on_terminal
 from oncecast.errors import ExitStatus
 
@@ -66,9 +66,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     elif history:
         print(on_terminal(str(verdict)))
     if not history:
-        return complain("no operations are recorded, so nothing was checked", ExitStatus.EMPTY)
+        return complain("the files contain no operations, so nothing was checked", ExitStatus.EMPTY)
     if verdict.undecided and not arguments.json:
-        complain(f"{len(verdict.undecided)} undecided; raise --steps (now {arguments.steps})")
+        left = counted(len(verdict.undecided), "topic or subscription", "topics or subscriptions")
+        complain(f"{left} undecided; raise --steps (now {arguments.steps})")
     return ExitStatus.OK if verdict.ok else ExitStatus.FAILURE
 
 

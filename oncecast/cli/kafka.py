@@ -64,9 +64,9 @@ async def serve(arguments: argparse.Namespace) -> int:
     host, port = split(arguments.listen)
     if not is_loopback(host) and not arguments.insecure:
         raise NotAllowed(
-            f"{arguments.listen}: other machines can reach this address, and Kafka clients do not "
+            f"{arguments.listen}: other machines can reach this address, but Kafka clients do not "
             "log in",
-            "listen on 127.0.0.1, or allow it with --insecure",
+            "listen on 127.0.0.1, or allow access without a login with --insecure",
         )
     listener = Listener(
         client_options(arguments, None),

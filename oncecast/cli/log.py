@@ -79,7 +79,7 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
     except OSError as error:
         if is_of_output(error):
             raise
-        return complain(f"{arguments.directory}: {error}; check its permissions")
+        return complain(f"{arguments.directory}: {error}; check the permissions")
     for damage in findings.damage:
         complain(f"damage: {damage}")
     return ExitStatus.FAILURE if findings.damage else ExitStatus.OK

@@ -36,7 +36,8 @@ def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     if arguments.token_file is not None:
         if arguments.user is not None or arguments.password_file is not None:
             raise InvalidArgument(
-                "--token-file cannot be combined with --user or --password-file", "use one"
+                "--token-file cannot be combined with --user or --password-file",
+                "use only one login",
             )
         return Login(token=read_secret(arguments.token_file))
     user = arguments.user or environment.get("ONCECAST_USER")
@@ -46,10 +47,10 @@ def login_of(arguments: argparse.Namespace, environment: Mapping[str, str] = os.
     if user and password:
         return Login(user, password)
     if arguments.password_file is not None:
-        raise InvalidArgument("a password needs a user", "give --user or ONCECAST_USER")
+        raise InvalidArgument("a password needs a user", "set --user or ONCECAST_USER")
     if arguments.user is not None:
         raise InvalidArgument(
-            f"user {user} needs a password", "give --password-file or ONCECAST_PASSWORD"
+            f"user {user} needs a password", "set --password-file or ONCECAST_PASSWORD"
         )
     return Login(token=environment.get("ONCECAST_TOKEN") or None)
 
@@ -64,7 +65,7 @@ def read_secret(path: str) -> str:
         cause = getattr(error, "strerror", None) or error
         raise InvalidArgument(f"{path}: {cause}", "use a readable text file") from None
     if not lines or not lines[0]:
-        raise InvalidArgument(f"{path} is empty", "write the secret into its first line")
+        raise InvalidArgument(f"{path} is empty", "write the secret on the first line")
     return lines[0]
 
 

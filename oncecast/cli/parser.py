@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error on one line and exit. Point to --help if the error has no remedy."""
         if message == MISSING and self._subparsers is not None:
-            message = f"give a command: {', '.join(self.commands)}"
+            message = f"specify a command: {', '.join(self.commands)}"
         if "; " not in message:
             message += f"; see `{self.prog} --help`"
         self.exit(ExitStatus.USAGE, f"{self.prog}: {message}\n")
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            self.error(f"no command {value!r}{near(value, action.choices)}")
+            self.error(f"unknown command {value!r}{near(value, action.choices)}")
         super()._check_value(action, value)
 
 

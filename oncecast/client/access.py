@@ -165,7 +165,7 @@ class AccessControl:
         except OncecastError:
             raise
         except TimeoutError:
-            raise TimedOut("no group of the ring owns topics", "try again") from None
+            raise TimedOut("no group of the ring owns topics yet", "try again later") from None
 
     async def _change(self, command: do.AccessCommand) -> bool:
         fault = access_fault(command)
@@ -219,7 +219,7 @@ class AccessControl:
 def rule_of(principal: str, verbs: tuple[str, ...], topic: str, name: str) -> Rule:
     unknown = [verb for verb in verbs if verb not in VERBS]
     if unknown:
-        raise InvalidArgument(f"{unknown[0]!r} is not a verb", f"use {', '.join(VERBS)}")
+        raise InvalidArgument(f"{unknown[0]!r} is not a verb", f"choose from {', '.join(VERBS)}")
     if ADMIN in verbs and not topic and not name:
         topic = EVERYTHING
     return Rule(principal, in_order(verbs), topic, name)

@@ -27,7 +27,7 @@ def check_names(command: ClientCommand) -> None:
     check_start(getattr(command, "start", do.FromNew()))
     policy = getattr(command, "policy", DEFAULT)
     if not isinstance(policy, Policy):
-        raise InvalidArgument(f"policy is {policy!r:.80}", "use a Policy")
+        raise InvalidArgument(f"policy is {policy!r:.80}", "use oncecast.Policy(...)")
 
 
 def check_topic(topic: object) -> None:
@@ -91,7 +91,7 @@ def field_at(value: Any, path: str) -> str:
 
 def check_password(password: object) -> None:
     if not isinstance(password, str):
-        raise InvalidArgument(f"the password has the type {type(password).__name__}", "use a str")
+        raise InvalidArgument(f"the password is of type {type(password).__name__}", "use a str")
     if not password:
         raise InvalidArgument("the password is empty", "choose a password")
 
@@ -105,7 +105,7 @@ def check_tls(tls: object) -> None:
 
 def check_count(count: object) -> None:
     if not isinstance(count, int) or count < 1:
-        raise InvalidArgument(f"count is {count!r:.80}", "ask for at least one message")
+        raise InvalidArgument(f"count is {count!r:.80}", "request at least one message")
 
 
 def check_wait(timeout: object) -> None:
@@ -118,4 +118,4 @@ def check_wait(timeout: object) -> None:
 
 def check_timeout(name: str, seconds: object) -> None:
     if not isinstance(seconds, int | float) or not seconds >= 0:
-        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use a number of seconds, 0 or more")
+        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use 0 or a positive number of seconds")

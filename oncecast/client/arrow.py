@@ -46,7 +46,7 @@ def read_arrow(
             remedy = f"choose from {', '.join(SCHEMA.names)}"
             raise InvalidArgument(f"column {name!r:.80} does not exist", remedy)
     if rows < 1:
-        raise InvalidArgument(f"rows is {rows}", "allow at least one message per batch")
+        raise InvalidArgument(f"rows is {rows}", "use at least one message per batch")
     with ExitStack() as opened:
         client = opened.enter_context(blocking.connect(node)) if isinstance(node, str) else node
         reading = Reading(client, topic, start, until, follow)

@@ -188,7 +188,7 @@ class DeadLetters:
                 raise InvalidArgument(
                     f"topic {self.topic!r} has {count} subscriptions, and all of them would get "
                     "the messages",
-                    "name the topic to put them into, even if it is the same",
+                    "name the target topic, even if it is the same topic",
                 )
         target = to or self.topic
         origin = (await self._client.describe(await self._where())).id
@@ -232,8 +232,8 @@ class DeadLetters:
         if done < total and wanted is not None:
             raise TimedOut(
                 f"{total - done} of the dead letters are not available",
-                "another command may hold them, or many letters come before them; handle the "
-                "first ones, then try again",
+                "another command may hold them, or too many letters may precede them; handle the "
+                "earlier letters, then try again",
             )
         return done
 
@@ -255,7 +255,7 @@ class DeadLetters:
             if not any(first <= offset < end for first, end in runs):
                 raise InvalidArgument(
                     f"offset {offset} of topic {name!r} is not an open dead letter",
-                    "list the dead letters",
+                    "list the dead letters to find the open ones",
                 )
 
     async def _prepare(self, name: str) -> None:

@@ -133,7 +133,8 @@ class ClientLink(Link):
                 raise turned_down(answer)
             case _:
                 raise Refused(
-                    f"{self.peer} answered a Hello with a {type(answer).__name__}; it is not a node"
+                    f"{self.peer} answered a Hello with a {type(answer).__name__}, so it is not "
+                    "a node"
                 )
 
     def send(self, message: bytes) -> None:
@@ -180,7 +181,7 @@ class ClientLink(Link):
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node is stopping")
         elif kind != PONG:
-            raise OutOfPlace(f"a node must not send a frame of kind {kind}")
+            raise OutOfPlace(f"the node sent a frame of kind {kind}, which nodes must not send")
 
 
 class ClientTransport(Transport):

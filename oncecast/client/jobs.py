@@ -239,7 +239,9 @@ class SharedSubscription:
         """Settle a started job. Called by the job."""
         self._raise_error()
         if job._stage is not Stage.STARTED:
-            raise InvalidArgument(f"offset {job.offset} is already settled", "settle each job once")
+            raise InvalidArgument(
+                f"offset {job.offset} is already settled", "settle each job only once"
+            )
         job._stage = Stage.SETTLED
         handle = make((job.token, job.offset))
         if threading.get_ident() == self._thread:
@@ -377,8 +379,8 @@ class SharedSubscription:
         except TimeoutError:
             count = len(self._started)
             await self.close()
-            fact = f"{count} started jobs of topic {self.topic!r} took longer than {timeout:g} s"
-            raise TimedOut(fact, "other workers get them again") from None
+            fact = f"topic {self.topic!r}: not all jobs ended within {timeout:g} s ({count} left)"
+            raise TimedOut(fact, "other workers will get the remaining jobs") from None
         await self.close()
 
     async def _until_idle(self) -> None:
@@ -401,12 +403,16 @@ class SharedSubscription:
             return
         self.stop()
         self._tell()
-        self.fail(Closed(f"the worker of subscription {self.name!r} of {self.topic!r} is closed"))
+        self.fail(
+            Closed(f"the worker of subscription {self.name!r} of topic {self.topic!r} is closed")
+        )
         seconds = self._requests.timeout
         try:
             await self._owner.leave(self, lambda ticket: Part(ticket, *self.where, seconds))
         except TimedOut as late:
-            closed = f"topic {self.topic!r}: subscription {self.name!r} is closed, but "
+            closed = (
+                f"subscription {self.name!r} of topic {self.topic!r} is closed, but unconfirmed: "
+            )
             remedy = "the last jobs may be delivered again"
             raise late.reworded(closed + late.message, remedy) from None
 
@@ -427,7 +433,8 @@ def in_thread(handler: Handler) -> Callable[[Job], Awaitable[object]]:
 def check_prefetch(prefetch: object) -> None:
     if not isinstance(prefetch, int) or not 1 <= prefetch <= WINDOW_MAX:
         raise InvalidArgument(
-            f"prefetch is {prefetch!r:.80} (limits 1 and {WINDOW_MAX:,})", "use a smaller number"
+            f"prefetch is {prefetch!r:.80} (limits 1 and {WINDOW_MAX:,})",
+            "use a number within the limits",
         )
 
 
@@ -437,7 +444,8 @@ def check_reason(reason: object) -> None:
     size = len(reason.encode(errors="replace"))
     if size > REASON_BYTES_MAX:
         raise InvalidArgument(
-            f"the reason is {size:,} bytes long (limit {REASON_BYTES_MAX:,})", "shorten it"
+            f"the reason is {size:,} bytes long (limit {REASON_BYTES_MAX:,})",
+            "use a shorter reason",
         )
 
 

@@ -32,7 +32,9 @@ class Login(msgspec.Struct, frozen=True):
             raise InvalidArgument("both a password and a token are set", "set only one of them")
         for text in (self.user, self.password, self.token):
             if text is not None and not prepared(text):
-                raise InvalidArgument("user, password or token is empty", "set a non-empty value")
+                raise InvalidArgument(
+                    "the user, password or token is empty", "set a non-empty value"
+                )
 
     def __repr__(self) -> str:
         """Leave out the secrets, because tracebacks and logs may show the result."""

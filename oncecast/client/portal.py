@@ -172,7 +172,9 @@ class Gathering:
                 async with asyncio.timeout_at(end):
                     await asyncio.shield(self._continuing)
             except TimeoutError:
-                fact = f"no buffer space within {timeout:g} s for messages queued by put_nowait()"
-                remedy = "they will be put later; the messages in this call were not put"
+                fact = (
+                    f"no space for the messages queued by put_nowait() became free in {timeout:g} s"
+                )
+                remedy = "they will be put later, but the messages in this call were not put"
                 raise self._putting.late(fact, remedy) from None
         return None if end is None else max(0.0, end - loop.time())

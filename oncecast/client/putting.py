@@ -40,6 +40,7 @@ PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 SPLIT = "split it, or store it elsewhere and put a reference to it"
 
 STILL_IN_FLIGHT = "the message is still in flight; don't resend it, call flush() to wait for it"
+ALL_IN_FLIGHT = "the messages are still in flight; don't resend them, call flush() to wait for them"
 NOT_TAKEN = "nothing was put; try again later"
 
 
@@ -149,7 +150,7 @@ class Putting:
         except TimeoutError:
             message = f"topic {topic!r}: not all messages were stored within {timeout:g} s"
             if len(waiters) == len(pieces):
-                raise self.late(message, STILL_IN_FLIGHT, in_flight=True) from None
+                raise self.late(message, ALL_IN_FLIGHT, in_flight=True) from None
             raise self.late(message, only_the_rest(taken)) from None
         except Overloaded as full:
             if taken and len(waiters) < len(pieces):
@@ -332,7 +333,7 @@ class Putting:
             fail(waiters, self._not_stored_within(parcel.topic, self._patience))
 
     def _not_stored_within(self, topic: str, timeout: float) -> OncecastError:
-        message = f"topic {topic!r}: not stored within {timeout:g} s"
+        message = f"topic {topic!r}: the message was not stored within {timeout:g} s"
         return self.late(message, STILL_IN_FLIGHT, in_flight=True)
 
     # -- answers --
@@ -407,7 +408,7 @@ class Putting:
         while self._bytes >= BUFFER_BYTES and self.broken is None:
             waiter = self._loop.create_future()
             self._waiting_for_space.append(waiter)
-            await self._wait(waiter, timeout, "no buffer space", NOT_TAKEN)
+            await self._wait(waiter, timeout, "still no buffer space", NOT_TAKEN)
             timeout = None if end is None else max(0.0, end - self._loop.time())
         return timeout
 
@@ -445,7 +446,10 @@ class Putting:
 
 
 def only_the_rest(taken: int) -> str:
-    return f"the first {taken} are still in flight; call flush() for them, and put only the rest"
+    return (
+        f"the first {taken} messages are still in flight; call flush() to wait for them, and put "
+        "only the rest"
+    )
 
 
 def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:

@@ -185,7 +185,7 @@ class Running:
             raise
         except TimeoutError:
             fact = f"the client is closed, but some work did not finish within {timeout:g} s"
-            remedy = "the node is not responding"
+            remedy = "check whether the node is responding"
             if self.putting.left:
                 kept = "lost" if self.options.state is None else "kept in the state directory"
                 remedy = f"messages that are not stored yet are {kept}"

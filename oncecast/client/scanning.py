@@ -103,7 +103,7 @@ class Scans:
     ) -> AsyncGenerator[list[Slice], None]:
         """Yield the slices from `start` to `until` (exclusive), one list per answer."""
         if size < 1:
-            raise InvalidArgument(f"size is {size}", "ask for at least one byte")
+            raise InvalidArgument(f"size is {size}", "request at least one byte")
         found = await self._scan(
             Scan(0, topic, start, -1 if until is None else until, size, topic_id)
         )

@@ -53,5 +53,5 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 def microseconds(name: str, seconds: object) -> int:
     if not isinstance(seconds, int | float) or not 0 <= seconds * 1e6 <= sharing.DURATION_MAX_US:
-        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use 0 seconds to one year")
+        raise InvalidArgument(f"{name} is {seconds!r:.80}", "use a time from 0 seconds to one year")
     return round(seconds * 1e6)

@@ -46,7 +46,7 @@ class StateDirectory:
         except Corrupt as error:
             raise StateUnusable(
                 f"{self._path}: {error.where}",
-                "use a new directory; messages in this one that no node has stored are lost",
+                "use a new directory; messages in the old one that no node has stored are lost",
             ) from error
         except StorageError as error:
             raise StateUnusable(f"{self._path}: {error.message}", error.remedy) from error

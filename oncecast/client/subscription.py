@@ -368,7 +368,9 @@ class Subscription:
                 self, lambda ticket: Leave(ticket, self.topic, self.name, delivered, acked, seconds)
             )
         except TimedOut as late:
-            closed = f"topic {self.topic!r}: subscription {self.name!r} is closed, but "
+            closed = (
+                f"subscription {self.name!r} of topic {self.topic!r} is closed, but unconfirmed: "
+            )
             remedy = "the last messages may be delivered again"
             raise late.reworded(closed + late.message, remedy) from None
 

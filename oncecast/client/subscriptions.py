@@ -88,7 +88,7 @@ class Subscriptions:
             check_names(do.Attach(topic, name, incarnation=""))
             check_sendable(local.Read(topic, name, -1 if start_at is None else start_at))
             if start_at is not None and start_at < 0:
-                raise InvalidArgument(f"start_at is {start_at}", "the first offset is 0")
+                raise InvalidArgument(f"start_at is {start_at}", "use 0 or more")
             found = await self._open_when_left(topic, name, auto_ack, start_at, push)
         elif auto_ack != found.auto_ack or start_at is not None:
             raise InvalidArgument(

@@ -23,8 +23,8 @@ def problem_of(error: Exception, *, tls: bool) -> Problem:
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = error.verify_message.removesuffix(".")
         return Problem(
-            f"its certificate was rejected: {cause}",
-            "use the CA that signed it, and an address listed in it",
+            f"the node's certificate was rejected: {cause}",
+            "use the CA that signed the certificate, and an address that the certificate lists",
         )
     if isinstance(error, ssl.SSLError):
         return Problem(
@@ -36,9 +36,9 @@ def problem_of(error: Exception, *, tls: bool) -> Problem:
         return Problem(fact)
     if tls:
         remedy = "provide a certificate that the node accepts"
-        return Problem(fact, f"{remedy}, in `tls`", f"{remedy}, with --tls")
+        return Problem(fact, f"{remedy} in `tls`", f"{remedy} with --tls")
     remedy = "if the node uses TLS, provide its CA"
-    return Problem(fact, f"{remedy}, in `tls`", f"{remedy}, with --tls or --tls-ca")
+    return Problem(fact, f"{remedy} in `tls`", f"{remedy} with --tls or --tls-ca")
 
 
 def _is_cut(error: Exception) -> bool:

@@ -100,11 +100,13 @@ def merged(histories: Iterable[History]) -> History:
 
 def _check_header(fields: dict[str, Any], name: str) -> None:
     if HEADER not in fields:
-        raise BadHistory(f"{name}: not a history", f"its first line should have {HEADER!r}")
+        raise BadHistory(
+            f"{name}: not a history", f"its first line must contain the key {HEADER!r}"
+        )
     if fields[HEADER] != FORMAT:
         raise BadHistory(
             f"{name}: history format {fields[HEADER]!r} (this version reads {FORMAT})",
-            "check it with the version of oncecast that wrote it",
+            "use the version of oncecast that wrote the file",
         )
 
 
@@ -126,9 +128,12 @@ def _operation(fields: dict[str, Any], where: str) -> Operation:
         raise BadHistory(f"{where}: {error}") from None
     call, returned, digests = operation.call, operation.returned, len(operation.digests)
     if returned is not None and returned < call:
-        raise BadHistory(f"{where}: returned at {returned} s, before its call at {call} s")
+        raise BadHistory(
+            f"{where}: the operation returned at {returned} s, before its call at {call} s"
+        )
     if digests % DIGEST_BYTES:
         raise BadHistory(
-            f"{where}: digests are {digests} bytes long, not a multiple of {DIGEST_BYTES}"
+            f"{where}: the digests are {digests} bytes long, which is not a multiple of "
+            f"{DIGEST_BYTES}"
         )
     return operation

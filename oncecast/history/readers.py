@@ -169,4 +169,7 @@ class ReaderEvents:
         if marked < min(end, back):
             yield f"offset {marked} was rejected, but is redelivered without a mark", [get]
         if get.marked and marked > most >= 0:
-            yield f"offset {marked - 1} is marked, but was never delivered before", [get]
+            yield (
+                f"offset {marked - 1} is marked as redelivered, but was never delivered before",
+                [get],
+            )

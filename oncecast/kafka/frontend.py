@@ -125,13 +125,13 @@ class FrontEnd(Protocol):
             self._answer_versions(client, header, 0, Code.UNSUPPORTED_VERSION)
             return
         if api is None or not api.offers(version):
-            raise Malformed(f"request {header.api_key} in version {version} is not offered")
+            raise Malformed(f"request kind {header.api_key} is not supported in version {version}")
         flexible = version >= api.flexible
         if flexible:
             at = skip_tagged(data, at)
         request, end = codec(api.request, version, flexible).read(data, at)
         if end != len(data):
-            raise Malformed(f"the request has {len(data) - end} bytes too many")
+            raise Malformed(f"the request has {len(data) - end} bytes after its last field")
         if isinstance(request, m.ApiVersionsRequest):
             self._answer_versions(client, header, version, Code.NONE)
             return

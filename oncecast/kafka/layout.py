@@ -136,7 +136,7 @@ def _sized(length: Codec, *, text: bool, null: bool) -> Codec:
         if size < 0:
             if null and size == -1:
                 return None, at
-            raise Malformed(f"a length of {size} is not allowed here")
+            raise Malformed(f"the length {size} is not allowed here")
         end = at + size
         if end > len(data):
             raise _short(size, len(data) - at)
@@ -164,7 +164,7 @@ def _sized_wire(length: Codec, *, text: bool, null: bool) -> Wire:
 
 
 def _short(needed: int, left: int) -> Malformed:
-    return Malformed(f"{needed} bytes are announced, but only {max(left, 0)} bytes are left")
+    return Malformed(f"{needed} bytes are declared, but only {max(left, 0)} bytes remain")
 
 
 boolean = Annotated[bool, _number("?")]
@@ -249,7 +249,7 @@ def _array(item: Codec, length: Codec, *, null: bool) -> Codec:
         if size < 0:
             if null and size == -1:
                 return None, at
-            raise Malformed(f"an array of {size} elements is not allowed here")
+            raise Malformed(f"the array length {size} is not allowed here")
         if size > len(data) - at:  # Every element has at least one byte.
             raise _short(size, len(data) - at)
         found = []

@@ -233,7 +233,9 @@ class Listener:
                 self._connection, self._host, self._port, start_serving=False
             )
         except OSError as error:
-            raise CannotListen(f"{self._host}:{self._port}: {error.strerror}") from error
+            raise CannotListen(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}"
+            ) from error
         self._port = self._server.sockets[0].getsockname()[1]
         self._runtime = self._assembled()
         try:

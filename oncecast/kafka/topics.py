@@ -148,7 +148,7 @@ class Topics:
             then(m.TopicError(name=topic.name, error_code=code, error_message=clipped(message)))
 
         if topic.num_partitions not in (-1, 1) or len(topic.assignments) > 1:
-            answer(Code.INVALID_PARTITIONS, "a topic has one partition; ask for 1")
+            answer(Code.INVALID_PARTITIONS, "a topic has exactly one partition; request 1")
             return
         try:
             policy = changed(self._policy, {each.name: each.value for each in topic.configs})
@@ -194,7 +194,7 @@ class Topics:
             self._backend.do(do.DeleteTopic(name, 0), deleted, TIMEOUT)
 
     def add_partitions(self, request: m.CreatePartitionsRequest, reply: Reply) -> None:
-        message = "a topic has one partition"
+        message = "a topic has exactly one partition"
         reply(
             m.CreatePartitionsResponse(
                 results=tuple(
@@ -283,7 +283,7 @@ class Topics:
             wanted: dict[str, str | None] = dict(configuration(outcome.topics[0].policy))
             for each in resource.configs:
                 if each.config_operation not in (SET, REMOVE):
-                    message = f"{each.name} is not a list"
+                    message = f"{each.name} is not a list, so only SET and DELETE are supported"
                     then(altered(kind, name, Code.INVALID_CONFIG, message))
                     return
                 if each.config_operation == SET:

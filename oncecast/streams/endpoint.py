@@ -95,7 +95,7 @@ class Endpoint:
                 return await self._node.unless_stopped(enough)
         except TimeoutError:
             noun = self.counterparts.removesuffix("s" if count == 1 else "")
-            wanted = f"{count} {noun} for {timeout:g} s"
+            wanted = f"{timeout:g} s for {count} {noun}"
             others = [each for each in self._node.streams.remote_streams() if each != self.name]
             raise NotMatched(
                 self.name, wanted, len(matched.value), self._mismatched, others
@@ -105,4 +105,4 @@ class Endpoint:
         if self._node.stopping:
             raise Stopped
         if self.closed:
-            raise NotOpen(self.name, f"its {self.side} is closed", "open another one")
+            raise NotOpen(self.name, f"this {self.side} is closed", "open another one")

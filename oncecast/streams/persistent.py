@@ -52,7 +52,7 @@ class PersistentWriter(Writer):
         try:
             await super().write(value, key)
         except CacheFull as error:
-            remedy = "don't write the value again, it is in the topic"
+            remedy = "don't write the value again; it is already in the topic"
             raise error.reworded(remedy=remedy) from None
 
 

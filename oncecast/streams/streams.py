@@ -85,10 +85,12 @@ class Streams:
             raise Stopped
         if name in (self.writers if side == "writer" else self.readers):
             raise NotOpen(
-                name, f"this process already has a {side}", "use that one, or close it first"
+                name, f"this process already has a {side}", f"use that {side}, or close it first"
             )
         if len(opened) >= STREAMS_MAX:
-            raise NotOpen(name, f"{STREAMS_MAX:,} other streams are open", "close one first")
+            raise NotOpen(
+                name, f"too many {side}s are open (limit {STREAMS_MAX:,})", "close one first"
+            )
 
     def forget(self, endpoint: Writer | Reader) -> None:
         endpoints = self.writers if isinstance(endpoint, Writer) else self.readers

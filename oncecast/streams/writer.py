@@ -97,7 +97,7 @@ class Writer(Endpoint):
         if type(value) is not bytes or type(key) is not bytes:
             raise TypeError(f"stream {self.name!r}: values and keys must be bytes; encode them")
         message = f"the value is {len(value):,} bytes long (limit {VALUE_BYTES_MAX:,})"
-        raise CacheFull(self.name, message, "send it in parts")
+        raise CacheFull(self.name, message, "split the value")
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Write pairs of values and keys, which must be valid and fit into the buffer space."""

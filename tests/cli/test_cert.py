@@ -160,7 +160,7 @@ def test_existing_file_is_never_overwritten(taken: str, capsys: pytest.CaptureFi
     Path("certs").mkdir()
     Path(taken).write_text("precious")
     assert cert("init") == ExitStatus.USAGE
-    assert f"{taken}: File exists; move it away" in capsys.readouterr().err
+    assert f"{taken}: File exists; move it aside" in capsys.readouterr().err
     assert [each.name for each in Path("certs").iterdir()] == [Path(taken).name]
     assert Path(taken).read_text() == "precious"
 
@@ -170,10 +170,10 @@ def test_existing_file_is_never_overwritten(taken: str, capsys: pytest.CaptureFi
     [
         (
             ["node", "10.0.0.1:7400"],
-            "'10.0.0.1:7400' is not a host; omit the port",
+            "'10.0.0.1:7400' is not a valid host; omit the port",
         ),
-        (["node", "bad host"], "'bad host' is not a host; use a DNS name or an IP address"),
-        (["node", "one", "--name", "../one"], "'../one' is not a file name"),
+        (["node", "bad host"], "'bad host' is not a valid host; use a DNS name or an IP address"),
+        (["node", "one", "--name", "../one"], "'../one' is not a valid file name"),
         (["client", "a/b"], "'a/b' is not a valid certificate name"),
         (["client", "ann", "--dir", "none"], "none/ca.pem: No such file or directory; run"),
         (["client", "ann", "--days", "9999"], "valid for 9999 days, but its CA only for"),

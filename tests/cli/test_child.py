@@ -101,6 +101,6 @@ def test_child_is_stopped_if_cancelled_while_it_starts(tmp_path: Path) -> None:
 
 def test_command_that_cannot_run_is_reported(tmp_path: Path) -> None:
     for command, status in (("no-such-command", 127), (str(tmp_path), 126)):
-        with pytest.raises(CannotRun, match="give an executable command after --") as error:
+        with pytest.raises(CannotRun, match="put an executable command after --") as error:
             run(run_until(never(), (command,), 1.0))
         assert error.value.status == status

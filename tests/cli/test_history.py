@@ -70,7 +70,7 @@ def test_empty_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixtu
     empty.touch()
     assert main(["history", "check", str(empty)]) == ExitStatus.EMPTY
     captured = capsys.readouterr()
-    assert (captured.out, "no operations are recorded" in captured.err) == ("", True)
+    assert (captured.out, "the files contain no operations" in captured.err) == ("", True)
     assert main(["history", "check", str(empty), "--json"]) == ExitStatus.EMPTY
     verdict = msgspec.json.decode(capsys.readouterr().out)
     assert (verdict["ok"], verdict["operations"]) == (False, 0)

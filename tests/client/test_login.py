@@ -146,8 +146,8 @@ def test_command_error_names_the_missing_secret(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     for given, reason in (
-        (arguments(user="ann"), "needs a password; give --password-file"),
-        (arguments(password_file=__file__), "needs a user; give --user"),
+        (arguments(user="ann"), "needs a password; set --password-file"),
+        (arguments(password_file=__file__), "needs a user; set --user"),
         (arguments(user="ann", token_file=__file__), "cannot be combined with --user"),
         (arguments(token_file=str(empty)), "empty is empty"),
         (arguments(token_file=str(tmp_path / "none")), "No such file"),

@@ -210,7 +210,7 @@ def test_put_that_times_out_without_buffer_space_is_not_sent(
     async def scenario() -> None:
         session = FakeSession()
         with pytest.raises(
-            errors.TimedOut, match=r"the first 2 are still in flight.* only the rest"
+            errors.TimedOut, match=r"the first 2 messages are still in flight.* only the rest"
         ):
             await session.putting.put_many("t", [bytes(putting.CUT_BYTES // 2)] * 3, 0.001)
         with pytest.raises(errors.TimedOut, match="nothing was put; try again later"):

@@ -188,7 +188,7 @@ def test_empty_or_long_client_name_is_refused() -> None:
     ("options", "fact"),
     [
         ({"address": 7400}, "address is 7400; use a str"),
-        ({"timeout": "5"}, "timeout is '5'; use a number of seconds, 0 or more"),
+        ({"timeout": "5"}, "timeout is '5'; use 0 or a positive number of seconds"),
         ({"timeout": nan}, "timeout is nan"),
         ({"connect_timeout": -1.0}, "connect_timeout is -1.0"),
         ({"busy_poll": -1.0}, "busy_poll is -1.0"),
@@ -214,7 +214,7 @@ def test_error_names_the_argument_with_the_wrong_type(tmp_path: Path) -> None:
                 with pytest.raises(errors.InvalidArgument, match=f"^{name}: expected `"):
                     await call
             with pytest.raises(
-                errors.InvalidArgument, match="the password has the type int; use a str"
+                errors.InvalidArgument, match="the password is of type int; use a str"
             ):
                 await client.access.add_user("ann", cast("str", 5), admin=True)
 
@@ -239,7 +239,7 @@ def test_error_names_the_timeout_or_count_with_the_wrong_type(tmp_path: Path) ->
                 with pytest.raises(errors.InvalidArgument, match="timeout is 'x'; use a number"):
                     await put
             assert await news.get(0) is None  # nothing was put
-            with pytest.raises(errors.InvalidArgument, match="count is 'x'; ask for at least"):
+            with pytest.raises(errors.InvalidArgument, match="count is 'x'; request at least"):
                 await news.get_many(wrong)
 
     run(scenario())
@@ -295,8 +295,8 @@ def test_closed_client_raises_closed(tmp_path: Path) -> None:
         ("start is 3; use NEW, EARLIEST,", lambda c: c.create_subscription("t", "s", start=3)),
         ("start is 'end'; use NEW, EARLIEST,", lambda c: c.seek("t", "s", "end")),
         ("start is 'earliest'; use NEW, EARLIEST,", seek_by_name),
-        ("policy is 'all'; use a Policy", lambda c: c.create_topic("t", "all")),
-        ("policy is None; use a Policy", lambda c: c.set_policy("t", None)),
+        ("policy is 'all'; use oncecast.Policy", lambda c: c.create_topic("t", "all")),
+        ("policy is None; use oncecast.Policy", lambda c: c.set_policy("t", None)),
     ],
 )
 def test_error_names_the_valid_values_of_start_and_policy(

@@ -74,7 +74,7 @@ def test_client_without_a_certificate_is_refused_by_default(
     async def test() -> None:
         tls = oncecast.Tls.from_files(ca=authority.ca)
         async with serving(tmp_path, authority, None) as node:
-            with pytest.raises(NotConnected, match="accepts, in `tls`"):
+            with pytest.raises(NotConnected, match="accepts in `tls`"):
                 async with oncecast.connect(node.me, tls=tls, connect_timeout=0.5):
                     pass
 
@@ -88,10 +88,10 @@ def test_error_for_a_client_without_tls_names_the_tls_option(
 
     async def test() -> None:
         async with serving(tmp_path, authority, None) as node:
-            with pytest.raises(NotConnected, match="provide its CA, in `tls`") as error:
+            with pytest.raises(NotConnected, match="provide its CA in `tls`") as error:
                 async with oncecast.connect(node.me, connect_timeout=0.5):
                     pass
-            assert error.value.in_cli().endswith("provide its CA, with --tls or --tls-ca")
+            assert error.value.in_cli().endswith("provide its CA with --tls or --tls-ca")
 
     run(test())
 
@@ -104,10 +104,12 @@ def test_error_for_a_certificate_from_another_authority_names_the_certificate(
     async def test() -> None:
         tls = oncecast.Tls.from_files(ca=Authority(tmp_path).ca)
         async with serving(tmp_path, authority, None) as node:
-            with pytest.raises(NotConnected, match="its certificate was rejected: ") as error:
+            with pytest.raises(
+                NotConnected, match="the node's certificate was rejected: "
+            ) as error:
                 async with oncecast.connect(node.me, tls=tls, connect_timeout=0.5):
                     pass
-            assert "use the CA that signed it" in str(error.value)
+            assert "use the CA that signed the certificate" in str(error.value)
             assert "_ssl.c" not in str(error.value)
 
     run(test())

@@ -22,8 +22,8 @@ def test_command_remedy_names_command_line_options() -> None:
     """CLI-3"""
     closed = problem_of(NetworkError("closed by the other side"), tls=False)
     error = not_connected({a: closed}, refused=False)
-    assert str(error).endswith("; if the node uses TLS, provide its CA, in `tls`")
-    assert error.in_cli().endswith("; if the node uses TLS, provide its CA, with --tls or --tls-ca")
+    assert str(error).endswith("; if the node uses TLS, provide its CA in `tls`")
+    assert error.in_cli().endswith("; if the node uses TLS, provide its CA with --tls or --tls-ca")
 
 
 def test_error_for_a_foreign_peer_does_not_suggest_tls() -> None:
@@ -37,4 +37,4 @@ def test_certificate_rejection_reason_has_no_trailing_full_stop() -> None:
     mismatch = ssl.SSLCertVerificationError()
     mismatch.verify_message = "Hostname mismatch."
     problem = problem_of(mismatch, tls=True)
-    assert problem.fact == "its certificate was rejected: Hostname mismatch"
+    assert problem.fact == "the node's certificate was rejected: Hostname mismatch"

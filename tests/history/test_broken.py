@@ -165,7 +165,7 @@ BROKEN: dict[str, tuple[str, History]] = {
         [SUB, ABC, READ_ABC, got(4, 0, "a"), again(5, 0, 1), got(6, 0, "a")],
     ),
     "a message is marked but was never delivered": (
-        "offset 3 is marked, but was never delivered before",
+        "offset 3 is marked as redelivered, but was never delivered before",
         [SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), put(5, 6, 3, "d"), got(7, 3, "d", marked=1)],
     ),
     "unread messages are skipped": (

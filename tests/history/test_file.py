@@ -72,13 +72,19 @@ PUT = b'{"oncecast-history":1}\n{"client":"ann","kind":"put","topic":"news","cal
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (b"{}\n", "not a history; its first line should have 'oncecast-history'"),
+        (b"{}\n", "not a history; its first line must contain the key 'oncecast-history'"),
         (b"hello\n", "line 1: not a JSON object"),
         (b'{"oncecast-history":2}\n', "history format 2 (this version reads 1)"),
         (b'{"oncecast-history":1}\n{"client":"ann"}\n', "line 2: .*missing required field"),
         (b'{"oncecast-history":1}\n{"id":5,"offset":2}\n', "line 2: answers call 5, which"),
-        (PUT + b',"returned":1.5}\n', r"line 2: returned at 1\.5 s, before its call at 2\.5 s"),
-        (PUT + b',"digests":"gvoc"}\n', "line 2: digests are 3 bytes long, not a multiple of 4"),
+        (
+            PUT + b',"returned":1.5}\n',
+            r"line 2: the operation returned at 1\.5 s, before its call at 2\.5 s",
+        ),
+        (
+            PUT + b',"digests":"gvoc"}\n',
+            "line 2: the digests are 3 bytes long, which is not a multiple of 4",
+        ),
         (b'{"oncecast-history":1}\n[1]\n', "line 2: not a JSON object"),
     ],
 )

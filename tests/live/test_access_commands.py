@@ -148,7 +148,7 @@ def test_user_add_prompts_for_a_password_at_a_terminal(
     """SEC-4"""
     status, _, err = oncecast("user", "add", "ann", "--admin")
     assert status == ExitStatus.USAGE
-    assert "give --new-password-file" in err
+    assert "set --new-password-file" in err
     typed = iter(["tulip", "rose", "tulip", "tulip"])
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr(getpass, "getpass", lambda prompt: next(typed))

@@ -91,7 +91,7 @@ def test_put_in_the_shell_accepts_any_bytes_and_a_dash_as_a_value(node: Process)
     [
         ("stauts", "did you mean status?"),
         ("put news it's", "no closing quotation"),
-        ("help nothing", "no command 'nothing'"),
+        ("help nothing", "unknown command 'nothing'"),
         ("get news --count 0", "argument -n/--count"),
     ],
 )
@@ -235,7 +235,7 @@ def test_watched_messages_appear_above_the_line_being_typed(
     shell.see(r"watched 0: first\r\nwatched 1: \\x1b\[2Jsecond\r\noncecast> lag wat")
     shell.type("ched\n")
     shell.see(r"\r\n\d\r\n")
-    shell.do("get watched", "is being watched; `unwatch` it first")
+    shell.do("get watched", "is being watched; run `unwatch` first")
     shell.do("unwatch watched", "no longer watched")
     shell.do("lag watched", r"\r\n0\r\n")
     shell.do("exit", "")

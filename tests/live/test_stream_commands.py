@@ -90,7 +90,7 @@ def test_error_for_an_unknown_stream_lists_the_known_streams(
         words = ("write", "pricse", "v", "--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, *words)
         assert status == ExitStatus.NOT_FOUND
-        assert "stream 'pricse': waited for 1 reader for 0.5 s, found 0; other" in err
+        assert "stream 'pricse': waited 0.5 s for 1 reader, found 0; other" in err
         assert "these streams: prices; open one of these" in err
 
 

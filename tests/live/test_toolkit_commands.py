@@ -51,7 +51,7 @@ def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]
     data = str(tmp_path_factory.mktemp("keeper") / "data")
     with process("keep", "--listen", address, "--data", data) as started:
         assert started.stderr is not None
-        assert started.stderr.readline() == f"oncecast: keeper {address} is running, one of 1\n"
+        assert started.stderr.readline() == f"oncecast: keeper {address} is running (one of 1)\n"
         yield started.pid, address
         started.send_signal(signal.SIGTERM)
         assert started.wait(PATIENCE) == ExitStatus.OK

@@ -166,7 +166,7 @@ def test_unknown_command_is_refused_before_any_message_is_taken(
     assert (status, err) == (
         127,
         "oncecast: no such program: not found or not executable; "
-        "give an executable command after --\n",
+        "put an executable command after --\n",
     )
 
 
@@ -322,5 +322,5 @@ def test_dead_letter_commands_need_offsets_or_all(oncecast: Command, topic: str)
         status, _, err = oncecast("dead", *words)
         assert (status, err) == (
             ExitStatus.USAGE,
-            "oncecast: give the offsets of dead letters, or --all\n",
+            "oncecast: specify the offsets of dead letters, or --all\n",
         )

@@ -58,4 +58,4 @@ def test_streams_page_states_the_limits() -> None:
     assert f"every {ACK_EVERY} values or {ACK_EVERY_BYTES >> 10} KiB" in PAGE
     assert f"For {SUSPECTED_MAX:g} s, the writer keeps the values that the reader lacks" in PAGE
     assert f"{STREAMS_MAX} writers and {STREAMS_MAX} readers" in PAGE
-    assert f"a value at most {VALUE_BYTES_MAX >> 20} MiB" in PAGE
+    assert f"A value can have up to {VALUE_BYTES_MAX >> 20} MiB" in PAGE

@@ -52,7 +52,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def verb(word: str) -> str:
     if word not in VERBS:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a verb; use {', '.join(VERBS)}")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a verb; choose from {', '.join(VERBS)}")
     return word
 
 

@@ -94,7 +94,7 @@ def new_password(arguments: argparse.Namespace) -> str | None:
         return read_secret(arguments.new_password_file)
     if not sys.stdin.isatty():
         raise InvalidArgument(
-            "cannot prompt for the password without a terminal", "give --new-password-file"
+            "cannot prompt for the password without a terminal", "set --new-password-file"
         )
     password = getpass.getpass(f"New password for {escaped(arguments.principal)}: ")
     if getpass.getpass("Repeat it: ") != password:
@@ -106,7 +106,7 @@ async def run_add(client: Client, arguments: argparse.Namespace) -> int:
     name, before = arguments.principal, await client.access.users()
     if name in before:
         return complain(
-            f"user {name!r} exists; use `oncecast user password` or `oncecast rule allow`",
+            f"user {name!r} already exists; use `oncecast user password` or `oncecast rule allow`",
             ExitStatus.NOT_ALLOWED,
         )
     await client.access.add_user(name, arguments.secret, admin=arguments.admin)

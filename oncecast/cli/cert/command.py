@@ -22,7 +22,7 @@ DIRECTORY = "certs"
 CA, CA_KEY = "ca.pem", "ca.key"
 CA_DAYS = 3650
 PUBLIC, PRIVATE, PRIVATE_DIRECTORY = 0o644, 0o600, 0o700
-NOT_INSTALLED = 'certificates need the package cryptography; run pip install "oncecast[tls]"'
+NOT_INSTALLED = 'certificates need the cryptography package; run pip install "oncecast[tls]"'
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -143,7 +143,7 @@ def file_name(name: str) -> str:
     """Return the name. Raise InvalidArgument if it could point outside the directory."""
     if "/" in name or "\0" in name or len(os.fsencode(name)) > 200:
         raise InvalidArgument(
-            f"{name!r} is not a file name", "set --name to a name without slashes"
+            f"{name!r} is not a valid file name", "set --name to a name without slashes"
         )
     return name
 
@@ -198,7 +198,7 @@ def create(file: Path, content: bytes, mode: int) -> None:
 
 def unwritable(error: OSError) -> InvalidArgument:
     if isinstance(error, FileExistsError):
-        remedy = "move it away, or choose another --dir or name; files are never overwritten"
+        remedy = "move it aside, or choose another --dir or name; files are never overwritten"
     else:
         remedy = "choose a directory that you can write to"
     return InvalidArgument(f"{error.filename}: {error.strerror or error}", remedy)

@@ -105,7 +105,7 @@ class Authority:
         """
         last = self.certificate.not_valid_after_utc
         if last <= now:
-            raise InvalidArgument(f"the CA expired on {last:%Y-%m-%d}", "make a new CA")
+            raise InvalidArgument(f"the CA expired on {last:%Y-%m-%d}", "create a new CA")
         if days is None:
             return min(after(DAYS, now), last)
         if after(days, now) - last >= timedelta(days=1):  # ignore a fraction of a day
@@ -145,7 +145,7 @@ def named(host: str) -> x509.GeneralName:
         pass
     if len(host) > 253 or not HOST.fullmatch(host):
         remedy = "omit the port" if ":" in host else "use a DNS name or an IP address"
-        raise InvalidArgument(f"{host!r} is not a host", remedy)
+        raise InvalidArgument(f"{host!r} is not a valid host", remedy)
     return x509.DNSName(host)
 
 

@@ -173,9 +173,9 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
     if tree is not None:
         text = "\n".join((head, *drawn(tree, angles())))
     elif gossip:
-        text = f"{head}; no tree, because it is pushed by gossip"
+        text = f"{head}; no tree, because messages are pushed by gossip"
     else:
-        text = f"{head}; no tree, because no client reads it with --push"
+        text = f"{head}; no tree, because no client reads the topic with --push"
     show(arguments, fields, text)
     return ExitStatus.OK
 
@@ -263,7 +263,7 @@ async def leave(client: Client, arguments: argparse.Namespace) -> int:
     view = await client.leave_ring()
     if not await gone(arguments, view, began + arguments.timeout):
         fact = f"{view.node} is still leaving after {arguments.timeout:g} s;"
-        return complain(f"{fact} run `cluster leave` again to wait", ExitStatus.EMPTY)
+        return complain(f"{fact} run `cluster leave` again to keep waiting", ExitStatus.EMPTY)
     took = monotonic() - began
     fields = {"process": view.node, "left": True, "seconds": round(took, 3)}
     show(arguments, fields, f"{view.node} has left the ring and stopped after {took:.1f} s")

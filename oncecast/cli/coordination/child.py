@@ -17,7 +17,7 @@ LOOK_EVERY = 0.01
 
 class CannotRun(Exception):
     def __init__(self, error: OSError, command: str) -> None:
-        super().__init__(f"{command}: {error.strerror}; give an executable command after --")
+        super().__init__(f"{command}: {error.strerror}; put an executable command after --")
         self.status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 

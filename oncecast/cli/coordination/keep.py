@@ -39,6 +39,6 @@ async def run(arguments: argparse.Namespace) -> int:
     if not arguments.peers and listen != KEEPER and peers == [KEEPER]:
         peers = []  # a single keeper at another address
     async with join_at(arguments, listen, peers=peers, directory=arguments.data) as node:
-        complain(f"keeper {node.me} is running, one of {len(node.acceptors)}")
+        complain(f"keeper {node.me} is running (one of {len(node.acceptors)})")
         await node.unless_stopped(asyncio.Event().wait())
     return ExitStatus.OK

@@ -81,7 +81,7 @@ async def run_while_held(arguments: argparse.Namespace, lock: Lock, token: int) 
     if status is None:
         return complain(
             f"lock {lock.name!r} was lost because its lease expired, and {command[0]} was stopped; "
-            "check for unfinished work, then run it again"
+            "check for unfinished work, then run the command again"
         )
     return status
 

@@ -107,7 +107,7 @@ class Conversation:
             return ExitStatus.OK
         if words[0] not in verbs(self.parser):
             hint = near(words[0], [*verbs(self.parser), *SHORT]) or "; `help` lists the commands"
-            return complain(f"no command {words[0]!r}{hint}", ExitStatus.USAGE)
+            return complain(f"unknown command {words[0]!r}{hint}", ExitStatus.USAGE)
         try:
             arguments = self.parser.parse_args(words)
         except SystemExit as end:  # argparse has printed help or an error
@@ -144,7 +144,7 @@ class Conversation:
     async def _work(self, arguments: argparse.Namespace) -> int:
         work: Callable[[Client, argparse.Namespace], Awaitable[int]] = arguments.work
         if work is messages.run_get and key_of(arguments) in self._watching.watched:
-            what = f"topic {arguments.topic!r} is being watched; `unwatch` it first"
+            what = f"topic {arguments.topic!r} is being watched; run `unwatch` first"
             return complain(what, ExitStatus.NOT_ALLOWED)
         try:
             return await work(await self._connected(), arguments)
@@ -249,7 +249,8 @@ class Conversation:
             found, rest = command(self.parser, [*SHORT.get(words[0], words[:1]), *words[1:]])
             if rest:
                 return complain(
-                    f"no command {' '.join(words)!r}; `help` lists the commands", ExitStatus.USAGE
+                    f"unknown command {' '.join(words)!r}; `help` lists the commands",
+                    ExitStatus.USAGE,
                 )
             found.print_help()
             return ExitStatus.OK

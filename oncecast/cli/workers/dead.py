@@ -165,7 +165,7 @@ async def run_drop(client: Client, arguments: argparse.Namespace) -> int:
 def fault_of(arguments: argparse.Namespace) -> str:
     if bool(arguments.offsets) != bool(arguments.all):
         return ""
-    return "give the offsets of dead letters, or --all"
+    return "specify the offsets of dead letters, or --all"
 
 
 def chosen(arguments: argparse.Namespace) -> list[int] | None:

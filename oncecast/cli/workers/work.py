@@ -63,7 +63,7 @@ def run_work(arguments: argparse.Namespace) -> int:
     logging.getLogger("oncecast").addHandler(logging.NullHandler())
     if shutil.which(arguments.command[0]) is None:
         what = f"{arguments.command[0]}: not found or not executable"
-        return complain(f"{what}; give an executable command after --", NOT_FOUND)
+        return complain(f"{what}; put an executable command after --", NOT_FOUND)
     try:
         return run(working(arguments))
     except OncecastError as error:
@@ -95,7 +95,7 @@ async def handle(arguments: argparse.Namespace, jobs: SharedSubscription, job: J
     """Run the command. Acknowledge the job if the exit status is 0, otherwise give it back."""
     fault = await fault_of(arguments, job)
     if job.lost:
-        fault = f"{fault or 'done'}, but the lease has ended, so the message may run again"
+        fault = f"{fault or 'done'}, but the lease has ended, so the message may be handled again"
         complain(f"{job.topic} {job.offset}: {fault}")
     elif fault:
         complain(f"{job.topic} {job.offset}: {fault} (delivery {job.deliveries})")

@@ -91,7 +91,7 @@ class Inbox:
             )
         if offset < acked:
             raise ValueError(
-                f"offset {offset} is acknowledged (only {acked} to {delivered - 1} can be "
+                f"offset {offset} is already acknowledged (only {acked} to {delivered - 1} can be "
                 "redelivered); call nack() instead of ack(), or seek back"
             )
         self.position(offset)

@@ -84,7 +84,7 @@ class QoS(Value, tag="QoS"):
         if self.history > self.samples_max:
             raise BadQoS(
                 f"history is {self.history} values per key (limit samples_max {self.samples_max})",
-                "keep fewer, or raise samples_max",
+                "keep fewer values per key, or raise samples_max",
             )
         return self
 

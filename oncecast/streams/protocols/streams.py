@@ -104,7 +104,7 @@ class Streams(Protocol):
         if writer is not None:
             writer.write(write)
         else:
-            reason = f"stream {write.stream!r} has no writer here; open one first"
+            reason = "this process has no writer for the stream; open one first"
             self.emit(NotWritten(write.stream, write.ticket, reason))
 
     def _endpoint(self, stream: str, qos: QoS) -> Endpoint:

@@ -282,10 +282,10 @@ class Writer:
     def _reason(self, write: Write) -> str:
         lagging = [peer for peer, each in self.readers.items() if each.next == self.stable]
         cause = f"slow readers: {', '.join(lagging)}" if lagging else "every value is kept"
+        counts = f"values: {len(self.cache)}, keys: {self.cache.key_count}"
         return (
-            f"the cache is full ({len(self.cache)} values, {self.cache.key_count} keys) after "
-            f"{self.qos.blocking_max:g} s, {cause}; write later, or raise samples_max, keys_max "
-            "or blocking_max"
+            f"the cache is still full after {self.qos.blocking_max:g} s ({counts}; {cause}); "
+            "write later, or raise samples_max, keys_max or blocking_max"
         )
 
     def check_deadlines(self) -> None:

@@ -68,7 +68,9 @@ def test_seeking_back_does_not_acknowledge_messages(auto_ack: bool) -> None:
     for offset in (-1, 4):
         with pytest.raises(ValueError, match=f"offset {offset} has not been delivered yet"):
             box.back(offset)
-    why = "was acknowledged when the next" if auto_ack else "is acknowledged .only 1 to 3 can"
+    why = (
+        "was acknowledged when the next" if auto_ack else "is already acknowledged .only 1 to 3 can"
+    )
     with pytest.raises(ValueError, match=f"offset 0 {why}"):
         box.back(0)
     assert box.back(3) == 4

@@ -21,7 +21,8 @@ from oncecast.network.handshake import (
     Proof,
     meeting_of,
 )
-from oncecast.security.secret import DIALLER, NONCE_BYTES, ClusterSecret
+from oncecast.security.meeting import DIALLER, NONCE_BYTES
+from oncecast.security.secret import ClusterSecret
 
 PATIENCE = 20.0  # seconds without an answer after which a connection counts as stalled
 

@@ -12,7 +12,8 @@ from oncecast.broker.events import AccessChanged
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.security.access import Access, Rule, Token, User
+from oncecast.security.access import Access
+from oncecast.security.values import Rule, Token, User
 from oncecast.wire.frames import AccessView, Elsewhere, LookAccess, TokenView
 
 PAGE = 1000  # entries per answer

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from oncecast.broker.registry import Registry
-from oncecast.security.access import ADMIN, EVERYTHING, Access, Rule, Token, User
+from oncecast.security.access import ADMIN, EVERYTHING, Access
+from oncecast.security.values import Rule, Token, User
 from oncecast.wire.access_faults import access_fault
 from oncecast.wire.commands import (
     AccessCommand,

@@ -18,7 +18,7 @@ from oncecast.broker.staging import (
 )
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
-from oncecast.dht.identifiers import tag_of
+from oncecast.kernel.topic_tag import tag_of
 from oncecast.security.access import OPEN, Access
 from oncecast.wire.commands import Stage
 from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany

@@ -26,7 +26,8 @@ from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import Key
 from oncecast.errors import WrongFormat
 from oncecast.kernel.protocol import Value
-from oncecast.security.access import OPEN, Access, Rule, Token, User, access_of
+from oncecast.security.access import OPEN, Access, access_of
+from oncecast.security.values import Rule, Token, User
 from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.limits import Limits
 from oncecast.wire.results import Done, PublishedRange, TransactionEnded

@@ -14,7 +14,7 @@ from oncecast.broker.sharing import Sharing
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic, stale
-from oncecast.dht.identifiers import tag_of
+from oncecast.kernel.topic_tag import tag_of
 from oncecast.wire.commands import ANY_EPOCH, OpenSource
 from oncecast.wire.errors import (
     Fenced,

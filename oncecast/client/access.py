@@ -23,8 +23,9 @@ from oncecast.client.cluster import Cluster
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
 from oncecast.errors import InvalidArgument, NotConnected, OncecastError, TimedOut
-from oncecast.security.access import ADMIN, EVERYTHING, VERBS, Rule, hash_of, in_order, token_id
+from oncecast.security.access import ADMIN, EVERYTHING, VERBS, hash_of, in_order
 from oncecast.security.scram import SALT_BYTES, derive
+from oncecast.security.values import Rule, token_id
 from oncecast.wire import commands as do
 from oncecast.wire.access_faults import access_fault
 from oncecast.wire.frames import AccessView, ArcView, TokenView

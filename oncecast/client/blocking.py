@@ -32,15 +32,16 @@ from oncecast.client.dead_letters import DeadLetter
 from oncecast.client.dead_letters import DeadLetters as AsyncDeadLetters
 from oncecast.client.jobs import PREFETCH, Handler, Job
 from oncecast.client.jobs import SharedSubscription as AsyncSharedSubscription
+from oncecast.client.options import SCAN_BYTES
 from oncecast.client.parcel import Receipt
 from oncecast.client.portal import Gathering, Portal, call, check_open
-from oncecast.client.scanning import SCAN_BYTES, Located, Slice
+from oncecast.client.scanning import Located, Slice
 from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, NEW
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.client.subscriptions import Subscribed
 from oncecast.network.tls import Tls
-from oncecast.security.access import Rule
+from oncecast.security.values import Rule
 from oncecast.wire.commands import Start
 from oncecast.wire.frames import GroupView, RingView, TopicView, View
 from oncecast.wire.message import Message

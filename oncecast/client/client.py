@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from msgspec.structs import replace
 
-from oncecast.client.access import AccessControl
-from oncecast.client.dead_letters import DeadLetters
 from oncecast.client.jobs import PREFETCH, SharedSubscription, check_prefetch
-from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
+from oncecast.client.options import DEFAULT_ADDRESS, SCAN_BYTES, ClientOptions
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
 from oncecast.client.putting import Putting
 from oncecast.client.running import Running
-from oncecast.client.scanning import SCAN_BYTES, Located, Slice
 from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
@@ -44,6 +41,9 @@ from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 
 if TYPE_CHECKING:
+    from oncecast.client.access import AccessControl
+    from oncecast.client.dead_letters import DeadLetters
+    from oncecast.client.scanning import Located, Slice
     from oncecast.network.tls import Tls
 
 __all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
@@ -87,8 +87,6 @@ class Client:
         )
         self.parts = cast("Running", NotOpen())  # internal: for this package and its tests
         self._putting = cast("Putting", NotOpen())
-        # The cluster's users, tokens and rules, for administrators.
-        self.access = cast("AccessControl", NotOpen())
         self._batches: dict[str, Parcel] = {}  # the open batches of `_putting`
         self._entered = False
         self._assemble: Callable[[ClientOptions], Running] = Running
@@ -100,6 +98,11 @@ class Client:
         """Return the configured name, or the name assigned by the node (SVC-8)."""
         return self.parts.session.producer
 
+    @property
+    def access(self) -> AccessControl:
+        """Return the cluster's users, tokens and rules, for administrators."""
+        return self.parts.access
+
     def __await__(self) -> Generator[Any, None, Self]:
         """Open the client like `async with`, but let the caller close it."""
         return self.__aenter__().__await__()
@@ -109,7 +112,6 @@ class Client:
             parts = self.parts = self._assemble(self._options)
             await parts.__aenter__()
             self._putting, self._batches = parts.putting, parts.putting.open
-            self.access = parts.access
             self._entered = True
         return self
 
@@ -239,6 +241,8 @@ class Client:
 
     def dead_letters(self, topic: str, subscription: str) -> DeadLetters:
         """Return the dead letters of a shared subscription, to list, retry or drop them."""
+        from oncecast.client.dead_letters import DeadLetters  # short commands do not need it
+
         return DeadLetters(self, topic, subscription)
 
     async def create_subscription(

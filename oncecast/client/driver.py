@@ -8,7 +8,6 @@ that another client has taken over the name.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -32,8 +31,8 @@ from oncecast.errors import (
 from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.network.addresses import split
 from oncecast.network.connection import Connection, Wires
+from oncecast.network.entropy import random_bytes
 from oncecast.network.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
 from oncecast.network.handshake import (
     CLIENT,
@@ -54,11 +53,11 @@ from oncecast.network.network import Runtime
 from oncecast.network.options import MiB, Options, Stats
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
-from oncecast.security.certificates import check_node
-from oncecast.security.secret import NONCE_BYTES, ClusterSecret
+from oncecast.security.meeting import NONCE_BYTES
 
 if TYPE_CHECKING:
     from oncecast.network.tls import Tls
+    from oncecast.security.secret import ClusterSecret
     from oncecast.storage.journal import Journal
 
 NOWHERE = NodeId("localhost:0")  # a client has no address of its own
@@ -94,9 +93,8 @@ class ClientLink(Link):
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
     async def _greet(self, connection: Connection, ask: Ask) -> None:
-        tls = self._trust.tls
-        if self._transport.login.node and tls is not None and tls.identifies:
-            check_node(connection.peer_certificate(), split(self.peer)[0], self.peer)
+        if self._transport.login.node:
+            self._check_certificate(connection)
         welcome = await self._log_in(ask)
         self._transport.name, self.batch_bytes_max = welcome.you, welcome.batch_bytes_max
         self._transport.limit()
@@ -114,7 +112,7 @@ class ClientLink(Link):
             identity.incarnation,
             login.token or "",
             exchange.first() if exchange else "",
-            b"" if secret is None else secrets.token_bytes(NONCE_BYTES),
+            b"" if secret is None else random_bytes(NONCE_BYTES),
             login.node,
         )
         if exchange is None:

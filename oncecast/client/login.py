@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from oncecast.errors import InvalidArgument, NotAuthenticated
 from oncecast.network.addresses import is_loopback, split
-from oncecast.security.scram import ClientExchange, prepared
+
+if TYPE_CHECKING:
+    from oncecast.security.scram import ClientExchange
 
 NONCE_BYTES = 18  # a multiple of 3, so its base64 needs no padding
 
@@ -30,8 +32,13 @@ class Login(msgspec.Struct, frozen=True):
             raise InvalidArgument("user and password must be set together", "set both or neither")
         if self.user is not None and self.token is not None:
             raise InvalidArgument("both a password and a token are set", "set only one of them")
-        for text in (self.user, self.password, self.token):
-            if text is not None and not prepared(text):
+        given = [text for text in (self.user, self.password, self.token) if text is not None]
+        if not given:
+            return
+        from oncecast.security.scram import prepared
+
+        for text in given:
+            if not prepared(text):
                 raise InvalidArgument(
                     "the user, password or token is empty", "set a non-empty value"
                 )
@@ -44,6 +51,10 @@ class Login(msgspec.Struct, frozen=True):
         """Return the client side of a SCRAM login, or None without a password."""
         if self.user is None or self.password is None:
             return None
+        import secrets  # these load OpenSSL, which most clients do not need
+
+        from oncecast.security.scram import ClientExchange
+
         return ClientExchange(self.user, self.password, secrets.token_urlsafe(NONCE_BYTES))
 
     def check_exposure(self, address: str, *, tls: bool) -> None:

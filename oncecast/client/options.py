@@ -12,12 +12,13 @@ from oncecast.client.arguments import check_compression, check_name, check_timeo
 from oncecast.client.login import Login
 from oncecast.errors import BadAddress, InvalidArgument, NotConnected
 from oncecast.network.addresses import split
-from oncecast.security.secret import ClusterSecret
 
 if TYPE_CHECKING:
     from oncecast.network.tls import Tls
+    from oncecast.security.secret import ClusterSecret
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
+SCAN_BYTES = 4 << 20  # bytes per page; the next page is prefetched
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):

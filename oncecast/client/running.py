@@ -5,33 +5,33 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from oncecast.client.access import AccessControl
 from oncecast.client.cluster import Cluster
 from oncecast.client.driver import ClientRuntime, broken
 from oncecast.client.options import ClientOptions
 from oncecast.client.putting import Putting
 from oncecast.client.requests import Requests
-from oncecast.client.scanning import Scans
 from oncecast.client.session import local
 from oncecast.client.session.client import ClientSession
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import MakeSubscription, Subscriptions
-from oncecast.client.topics import Topics
 from oncecast.errors import Closed, OncecastError
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
+from oncecast.network.entropy import random_hex
 from oncecast.wire.frames import TopicView
 
 if TYPE_CHECKING:
+    from oncecast.client.access import AccessControl
+    from oncecast.client.scanning import Scans
     from oncecast.client.state import StateDirectory
+    from oncecast.client.topics import Topics
 
 
 class Observer(Protocol):
@@ -56,12 +56,12 @@ class Running:
         first, *others = options.begin_at(rng)
         self.options = options
         self.session = ClientSession(
-            NodeId(f"client/{secrets.token_hex(8)}"),
+            NodeId(f"client/{random_hex(8)}"),
             rng,
             node=NodeId(first),
             others=tuple(map(NodeId, others)),
             producer=options.name or "",
-            incarnation=secrets.token_hex(16),
+            incarnation=random_hex(16),
             durable=options.state is not None,
             moved=self._moved,
             any_replica=options.any_replica,
@@ -95,9 +95,6 @@ class Running:
         )
         self.subscriptions = Subscriptions(self.requests, make_subscription)
         self.cluster = Cluster(self.requests)
-        self.topics = Topics(self.cluster, partial(topics_at, options))
-        self.access = AccessControl(self.requests, self.cluster, partial(access_at, options))
-        self.scans = Scans(self.requests)
         self.temporary: dict[str, None] = {}  # topics whose subscriptions end with this client
         # One call at a time works on a dead-letter topic.
         self.handling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -107,6 +104,26 @@ class Running:
             **self.requests.handlers(),
             **self.subscriptions.handlers(),
         }
+
+    # Created and imported on first use, because short commands need none of them.
+
+    @cached_property
+    def access(self) -> AccessControl:
+        from oncecast.client.access import AccessControl
+
+        return AccessControl(self.requests, self.cluster, partial(access_at, self.options))
+
+    @cached_property
+    def scans(self) -> Scans:
+        from oncecast.client.scanning import Scans
+
+        return Scans(self.requests)
+
+    @cached_property
+    def topics(self) -> Topics:
+        from oncecast.client.topics import Topics
+
+        return Topics(self.cluster, partial(topics_at, self.options))
 
     @property
     def usable(self) -> Self:

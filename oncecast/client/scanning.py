@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncecast.client.arguments import check_names
+from oncecast.client.options import SCAN_BYTES
 from oncecast.client.requests import Requests
 from oncecast.client.session.local import Survey
 from oncecast.client.starts import from_offset
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 SCAN_PAST = "to read the messages after it, scan from the next offset"
-SCAN_BYTES = 4 << 20  # bytes per page; the next page is prefetched
 
 
 class Slice(NamedTuple):

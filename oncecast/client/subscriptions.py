@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from oncecast.client.shared import Shared
 from oncecast.client.subscription import Subscription
 from oncecast.errors import InvalidArgument, OncecastError, WrongKind
 from oncecast.kernel.protocol import Value
+from oncecast.network.entropy import random_hex
 from oncecast.wire import commands as do
 
 MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscription
@@ -74,7 +74,7 @@ class Subscriptions:
         return await self._requests.changes(do.Unsubscribe(topic, name, 0))
 
     async def seek(self, topic: str, name: str, start: do.Start) -> int:
-        seek = do.Seek(topic, name, start, 0, secrets.token_hex(16))
+        seek = do.Seek(topic, name, start, 0, random_hex(16))
         return int((await self._requests.call(seek)).cursor)
 
     # -- here --

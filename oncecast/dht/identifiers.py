@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import NewType
 
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.topic_tag import tag_of
 
 Key = NewType("Key", bytes)
 
@@ -32,16 +33,6 @@ class Position(Value, tag=False):
 def key_of(text: str) -> Key:
     """Return the SHA-256 of `text`."""
     return Key(sha256(text.encode()).digest())
-
-
-def tag_of(topic: str) -> str:
-    """Return the part of a topic's name that decides its owner: `b` in `a{b}c`, or all of it.
-
-    Only the first pair of braces counts, and only if there is text between them.
-    """
-    begin = topic.find("{")
-    end = topic.find("}", begin + 1) if begin >= 0 else -1
-    return topic[begin + 1 : end] if end > begin + 1 else topic
 
 
 def key_of_topic(topic: str) -> Key:

@@ -7,8 +7,9 @@ a native client is converted.
 from __future__ import annotations
 
 from oncecast.wire import batch, kafka_records
+from oncecast.wire.batch_layout import KAFKA
 from oncecast.wire.frames import Chunk
-from oncecast.wire.kafka_records import KAFKA, encode, records_of, restamp
+from oncecast.wire.kafka_records import encode, records_of, restamp
 
 TIME_MAX = (1 << 63) - 1  # microseconds
 

@@ -8,19 +8,19 @@ noticed that the old one is dead. The old client gets a Refusal.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 
 from oncecast.errors import Refused
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.connection import Connection, Leaving, Wires
+from oncecast.network.entropy import random_hex
 from oncecast.network.framing import BYE, GREETING, MESSAGE
 from oncecast.network.handshake import GREETINGS, Hello, Refusal
 from oncecast.network.links import Deliver, Down, Inbound
 from oncecast.network.seats import owner_of
-from oncecast.security.access import token_id
 from oncecast.security.principals import ANONYMOUS
+from oncecast.security.values import token_id
 
 PREFIX = "client/"
 NAME_BYTES_MAX = 255
@@ -151,4 +151,4 @@ class Client(Inbound):
 
 def assigned(principal: str) -> str:
     """Return a new client name that the principal may use."""
-    return f"{principal}.{secrets.token_hex(8)}" if principal else secrets.token_hex(8)
+    return f"{principal}.{random_hex(8)}" if principal else random_hex(8)

@@ -13,8 +13,8 @@ import termios
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, cast
 from typing import Protocol as Interface
-from typing import cast
 
 from oncecast.errors import NetworkError, OutOfPlace, ProtocolError
 from oncecast.kernel.codec import Buffer
@@ -32,7 +32,9 @@ from oncecast.network.handshake import GREETINGS, Refusal
 from oncecast.network.incidents import Incidents
 from oncecast.network.options import Options, Stats
 from oncecast.network.turns import Account, Backlogs, Turns
-from oncecast.security.certificates import Certificate, parse
+
+if TYPE_CHECKING:
+    from oncecast.security.certificates import Certificate
 
 WRITE_BYTES = 256 * 1024  # above this size, write before the loop iteration ends
 COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are not joined
@@ -313,7 +315,11 @@ class Connection(asyncio.BufferedProtocol):
         assert self.transport is not None
         tls = self.transport.get_extra_info("ssl_object")
         der = None if tls is None else tls.getpeercert(binary_form=True)
-        return parse(der) if der else None
+        if not der:
+            return None
+        from oncecast.security.certificates import parse  # imported here because only TLS needs it
+
+        return parse(der)
 
     # -- closing --
 

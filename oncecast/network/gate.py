@@ -15,9 +15,9 @@ from oncecast.network.handshake import PEER, Ask, Challenge, Hello, Proof, meeti
 from oncecast.network.login import CERTIFICATE, NONE, PASSWORD, SECRET, TOKEN, Attempt
 from oncecast.network.trust import Trust
 from oncecast.security.certificates import Certificate, check_node
+from oncecast.security.meeting import ACCEPTOR, DIALLER, NONCE_BYTES
 from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.scram import ServerExchange
-from oncecast.security.secret import ACCEPTOR, DIALLER, NONCE_BYTES
 
 TEXT_NONCE_BYTES = 18  # a multiple of 3, so its base64 needs no padding
 

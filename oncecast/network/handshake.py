@@ -28,6 +28,7 @@ that it dialled. Only the node name after the slash counts.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,7 +36,10 @@ from oncecast.errors import Absent, BadAddress, NetworkError, NotAuthenticated, 
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
-from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
+from oncecast.security.meeting import ACCEPTOR, DIALLER, Meeting
+
+if TYPE_CHECKING:
+    from oncecast.security.secret import ClusterSecret
 
 VERSION = 1  # version of the frame contents; the preamble has the version of the frame format
 PEER = "peer"  # the role of another node

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -22,12 +21,12 @@ from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
+from oncecast.network.entropy import random_bytes
 from oncecast.network.framing import BYE, MESSAGE, PING, PONG
 from oncecast.network.handshake import Ask, Identity, answer, introduce
 from oncecast.network.incidents import line, logger
 from oncecast.network.trust import Trust
-from oncecast.security.certificates import check_node
-from oncecast.security.secret import NONCE_BYTES
+from oncecast.security.meeting import NONCE_BYTES
 
 Down = Callable[[NodeId], None]
 Deliver = Callable[[NodeId, Value], None]
@@ -145,12 +144,19 @@ class Link:
         await self._greet(connection, partial(greeting.ask, connection))
 
     async def _greet(self, connection: Connection, ask: Ask) -> None:
-        tls, secret = self._trust.tls, self._trust.secret
-        if tls is not None and tls.identifies:
-            check_node(connection.peer_certificate(), split(self.peer)[0], self.peer)
-        nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
+        secret = self._trust.secret
+        self._check_certificate(connection)
+        nonce = b"" if secret is None else random_bytes(NONCE_BYTES)
         hello = self._identity.hello(self.peer, nonce)
         answer(await introduce(hello, secret, ask), self.peer)
+
+    def _check_certificate(self, connection: Connection) -> None:
+        """Raise Refused if TLS identifies the nodes and this one has another node's certificate."""
+        tls = self._trust.tls
+        if tls is not None and tls.identifies:
+            from oncecast.security.certificates import check_node  # only TLS needs it
+
+            check_node(connection.peer_certificate(), split(self.peer)[0], self.peer)
 
     def _unreachable(self, error: Exception) -> None:
         incident = "refused" if isinstance(error, Refused) else "unreachable"

@@ -42,9 +42,9 @@ Listen = str | socket.socket | list[socket.socket]  # an address, or bound socke
 
 
 class Listener:
-    def __init__(self, wires: Wires, identity: Identity, trust: Trust) -> None:
-        self.stacks: LocalStacks = {}
+    def __init__(self, wires: Wires, identity: Identity, trust: Trust, stacks: LocalStacks) -> None:
         self._wires, self._identity, self._trust = wires, identity, trust
+        self._stacks = stacks
         self._gate = Gate(trust)
         self._sockets: list[socket.socket] = []
         self._pending = Pending()
@@ -180,11 +180,11 @@ class Listener:
         return roles[hello.role]
 
     def _stack(self, name: str) -> LocalStack:
-        if name not in self.stacks:
+        if name not in self._stacks:
             raise Absent(
                 f"this process has no replica of {name[:64]}", "ask it which processes have one"
             )
-        return self.stacks[name]
+        return self._stacks[name]
 
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
         if connection.ended:

@@ -7,16 +7,19 @@ clients with a certificate.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
-from oncecast.security.scram import Credentials
+import msgspec
+
+if TYPE_CHECKING:
+    from oncecast.security.values import Credentials
 
 # How a client logs in.
 CERTIFICATE, TOKEN, PASSWORD, SECRET, NONE = "certificate", "token", "password", "secret", "none"
 
 
-class Attempt(NamedTuple):
+class Attempt(msgspec.Struct, frozen=True):
     """One successful or failed login, for the audit log."""
 
     address: str  # host:port of the client

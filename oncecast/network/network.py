@@ -37,18 +37,18 @@ from oncecast.kernel.protocol import (
 )
 from oncecast.kernel.stack import Output, Stack
 from oncecast.kernel.values import Wake
-from oncecast.network.listener import Listen
 from oncecast.network.login import Logins, OpenLogins
 from oncecast.network.options import Options, Stats
 from oncecast.network.transport import Transport
 from oncecast.network.trust import Trust
 from oncecast.network.wakes import Wakes
-from oncecast.security.secret import ClusterSecret
 
 if TYPE_CHECKING:
     from oncecast.network.commits import Commits
+    from oncecast.network.listener import Listen
     from oncecast.network.polling import Poller
     from oncecast.network.tls import Tls
+    from oncecast.security.secret import ClusterSecret
     from oncecast.storage.journal import Journal
 
 T = TypeVar("T")

@@ -10,9 +10,8 @@ Each stack in a process has a transport. The primary transport owns the listener
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,12 +20,15 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import name_of, process_of, split
 from oncecast.network.clients import PREFIX, Clients
 from oncecast.network.connection import Connection, Session, Wires
+from oncecast.network.entropy import random_id
 from oncecast.network.handshake import CLIENT, PEER, Hello, Identity
 from oncecast.network.links import Deliver, Down, Inbound, Link, hear
-from oncecast.network.listener import Listen, Listener
-from oncecast.network.local import Accept, LocalLink
+from oncecast.network.local import Accept, LocalLink, LocalStacks
 from oncecast.network.options import Options, Stats
 from oncecast.network.trust import Trust
+
+if TYPE_CHECKING:
+    from oncecast.network.listener import Listen, Listener
 
 CLOSE_SECONDS = 1.0  # time to let the loop close dropped connections
 LOOKED_AT_ONCE = 50  # connections to check per loop iteration
@@ -51,15 +53,17 @@ class Transport:
         split(me)
         self._primary = primary
         if primary is None:
-            self.identity = Identity(me, options.cluster, secrets.randbits(63))
+            self.identity = Identity(me, options.cluster, random_id())
             self._wires = Wires(options, stats)
-            self.listener = Listener(self._wires, self.identity, trust)
         else:
             assert process_of(me) == primary.identity.me, (
                 f"{me} is not in process {primary.identity.me}"
             )
             self.identity = replace(primary.identity, me=me)
-            self._wires, self.listener = primary._wires, primary.listener
+            self._wires = primary._wires
+        # All stacks that share the listener.
+        self.stacks: LocalStacks = {} if primary is None else primary.stacks
+        self._listener: Listener | None = None  # only the primary transport has one
         self.roles: dict[str, Accept] = {PEER: self._accept_peer}
         self.clients = Clients(self._wires, client_codec or Codec(()), deliver=deliver, down=down)
         if client_codec is not None:
@@ -73,11 +77,14 @@ class Transport:
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, listen: Listen) -> None:
-        stacks, name = self.listener.stacks, name_of(self.identity.me)
-        assert name not in stacks, f"{self.identity.me} is already running"
-        stacks[name] = self
+        name = name_of(self.identity.me)
+        assert name not in self.stacks, f"{self.identity.me} is already running"
+        self.stacks[name] = self
         if self._primary is None:
-            await self.listener.open(listen)
+            from oncecast.network.listener import Listener  # imported here: clients need none
+
+            self._listener = Listener(self._wires, self.identity, self._trust, self.stacks)
+            await self._listener.open(listen)
         self._looking = asyncio.create_task(self._look())
 
     # -- sending --
@@ -120,10 +127,10 @@ class Transport:
         return self._links.get(peer) or self.local_links.get(peer) or self._new_way(peer)
 
     def _new_way(self, peer: NodeId) -> Link | LocalLink:
-        me, stacks = self.identity.me, self.listener.stacks
+        me = self.identity.me
         if peer == me or process_of(peer) != process_of(me):
             return self._link(peer)
-        link = LocalLink(self._wires, stacks, me=me, peer=peer, down=self._down)
+        link = LocalLink(self._wires, self.stacks, me=me, peer=peer, down=self._down)
         self.local_links[peer] = link
         return link
 
@@ -190,7 +197,7 @@ class Transport:
 
     def _links_here(self) -> list[LocalLink]:
         me = self.identity.me
-        stacks = self.listener.stacks.values()
+        stacks = self.stacks.values()
         return [stack.local_links[me] for stack in stacks if me in stack.local_links]
 
     # -- timeouts --
@@ -223,9 +230,10 @@ class Transport:
 
     async def lock(self) -> None:
         """Stop accepting connections. Open connections stay open."""
-        if self._primary is None:
-            await self.listener.close()
-        elif self.listener.stacks.pop(name_of(self.identity.me), None):
+        if self._listener is not None:
+            await self._listener.close()
+        if self._primary is not None and name_of(self.identity.me) in self.stacks:
+            del self.stacks[name_of(self.identity.me)]
             for link in self._links_here():
                 link.lost()
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from oncecast.network.login import Logins, OpenLogins
-from oncecast.security.secret import ClusterSecret
 
 if TYPE_CHECKING:
     from oncecast.network.tls import Tls
+    from oncecast.security.secret import ClusterSecret
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from oncecast.network.login import Attempt
 from oncecast.security.access import Access
 from oncecast.security.principals import ANONYMOUS
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials
 
 
 class AccessLogins:

@@ -24,10 +24,9 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Self
 
-from oncecast.kernel.protocol import Value
 from oncecast.security.patterns import LENGTH_MAX, Patterns, literal_prefix
 from oncecast.security.principals import ANONYMOUS, NODE
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule, RuleKey, Token, User, token_id
 
 PUT, READ, ACK, MANAGE, ADMIN = VERBS = ("put", "read", "ack", "manage", "admin")
 # Some requests need one of these permissions instead of a verb.
@@ -41,36 +40,6 @@ SEPARATORS = "./"
 ASSIGNED_CHARACTERS = 16
 HEXADECIMAL = frozenset("0123456789abcdef")
 DECISIONS_MAX = 50_000  # maximum cached decisions
-
-RuleKey = tuple[str, str, str]  # principal, topic pattern, name pattern
-
-
-class User(Value, tag=False):
-    """A user. `credentials` is None if the user logs in only with a certificate or a token."""
-
-    name: str
-    credentials: Credentials | None = None
-
-
-class Token(Value, tag=False):
-    id: str
-    principal: str
-    salt: bytes
-    hash: bytes
-    expires_us: int = 0  # 0 for never
-
-
-class Rule(Value, tag=False):
-    """A rule that allows verbs on topics or, if it has no verbs, the use of names."""
-
-    principal: str
-    verbs: tuple[str, ...]
-    topic: str = ""
-    name: str = ""
-
-    @property
-    def key(self) -> RuleKey:
-        return self.principal, self.topic, self.name
 
 
 class Grants:
@@ -344,11 +313,6 @@ def is_assigned(name: str) -> bool:
 
 def in_order(verbs: Iterable[str]) -> tuple[str, ...]:
     return tuple(verb for verb in VERBS if verb in verbs)
-
-
-def token_id(text: str) -> str:
-    """Return a token's id, which is not secret."""
-    return text.partition(".")[0]
 
 
 def hash_of(secret: str, salt: bytes) -> bytes:

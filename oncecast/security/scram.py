@@ -22,7 +22,7 @@ from collections.abc import Callable
 from hashlib import pbkdf2_hmac, sha256
 
 from oncecast.errors import InvalidArgument, NotAuthenticated
-from oncecast.kernel.protocol import Value
+from oncecast.security.values import Credentials
 
 ITERATIONS = 100_000
 ITERATIONS_MIN = 4096  # RFC 7677; a hostile node could ask for fewer to guess the password
@@ -43,15 +43,6 @@ PROHIBITED = (
     stringprep.in_table_c8,
     stringprep.in_table_c9,
 )
-
-
-class Credentials(Value, tag="Credentials"):
-    """The values that a node stores for a user. The password cannot be computed from them."""
-
-    salt: bytes
-    iterations: int
-    stored_key: bytes
-    server_key: bytes
 
 
 def derive(password: str, salt: bytes, iterations: int = ITERATIONS) -> Credentials:

@@ -8,24 +8,13 @@ its sender.
 from __future__ import annotations
 
 import hmac
-from typing import NamedTuple
+
+from msgspec.structs import astuple
+
+from oncecast.security.meeting import NONCE_BYTES, Meeting
 
 SECRET_BYTES_MIN = 16
-NONCE_BYTES = 32
 LABEL = b"oncecast cluster secret 1"
-
-DIALLER, ACCEPTOR = "dialler", "acceptor"
-
-
-class Meeting(NamedTuple):
-    """The values that both sides of a handshake agree on."""
-
-    role: str
-    cluster: str
-    dialler: str
-    acceptor: str
-    dialler_nonce: bytes
-    acceptor_nonce: bytes
 
 
 class ClusterSecret:
@@ -35,7 +24,8 @@ class ClusterSecret:
 
     def proof(self, side: str, meeting: Meeting) -> bytes:
         """Return the dialler's or the acceptor's proof."""
-        parts = [each if isinstance(each, bytes) else each.encode() for each in (side, *meeting)]
+        values = (side, *astuple(meeting))
+        parts = [each if isinstance(each, bytes) else each.encode() for each in values]
         # Each part is preceded by its length, so that different parts never give the same message.
         message = b"".join(len(part).to_bytes(4) + part for part in parts)
         return hmac.digest(self._key, message, "sha256")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from oncecast.security.access import ADMIN, EVERYONE, EVERYTHING, NAMELESS, VERBS, Rule, in_order
+from oncecast.security.access import ADMIN, EVERYONE, EVERYTHING, NAMELESS, VERBS, in_order
 from oncecast.security.patterns import is_wild
 from oncecast.security.principals import NAME_BYTES_MAX as USER_BYTES_MAX
 from oncecast.security.principals import RESERVED, is_principal
-from oncecast.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credentials
+from oncecast.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
+from oncecast.security.values import Credentials, Rule
 from oncecast.wire.commands import (
     AccessCommand,
     AddUser,

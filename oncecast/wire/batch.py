@@ -25,6 +25,7 @@ from oncecast.wire.batch_layout import (
     FOREIGN,
     HEADER_BYTES,
     HEADERS,
+    KAFKA,
     KEYS,
     MESSAGES_MAX,
     NO_KEY,
@@ -40,7 +41,6 @@ from oncecast.wire.batch_layout import (
     peek,
     seal,
 )
-from oncecast.wire.kafka_records import KAFKA, MILLISECOND, decode
 from oncecast.wire.message import Message
 
 if TYPE_CHECKING:
@@ -162,6 +162,8 @@ def _from_kafka(
 
     Of headers with the same name, the last one counts.
     """
+    from oncecast.wire.kafka_records import MILLISECOND, decode  # few topics have such batches
+
     records = decode(unwrap(data))
     end = len(records) if count is None else skip + count
     return [

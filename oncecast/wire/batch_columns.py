@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from oncecast.wire import batch_layout
 from oncecast.wire.batch_builder import Builder
-from oncecast.wire.batch_layout import BadBatch, Columns, Oversized, check_frame
-from oncecast.wire.kafka_records import KAFKA, MILLISECOND, decode
+from oncecast.wire.batch_layout import KAFKA, BadBatch, Columns, Oversized, check_frame
 
 if TYPE_CHECKING:
     from oncecast.storage.disk import Buffer
@@ -26,6 +25,8 @@ def open_columns(buffer: Buffer) -> Columns:
 
 def converted(data: bytes) -> bytes:
     """Convert a Kafka client's batch to our own format."""
+    from oncecast.wire.kafka_records import MILLISECOND, decode  # few topics have such batches
+
     builder = Builder()
     try:
         for each in decode(data[batch_layout.HEADER_BYTES : -4]):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MAGIC = b"\x8aocBatch"
 COLUMNS = 1
 FOREIGN = 256  # formats from this number on are foreign; nodes pass them on unopened
+KAFKA = 256  # the batch contains a Kafka record batch
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
 NO_KEY = 0xFFFFFFFF  # key length of a message without a key
 

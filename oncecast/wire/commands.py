@@ -25,8 +25,7 @@ from __future__ import annotations
 from typing import ClassVar, get_args
 
 from oncecast.kernel.protocol import Value
-from oncecast.security.access import Rule
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared

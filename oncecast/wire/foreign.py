@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from oncecast.wire import kafka_records
-from oncecast.wire.batch_layout import HEADER_BYTES, BadBatch, Header
+from oncecast.wire.batch_layout import HEADER_BYTES, KAFKA, BadBatch, Header
 
 
 def foreign_fault(header: Header, batch: bytes) -> str:
     """Return why a node refuses a batch that is not in our own format, or "" if it is valid."""
-    if header.format != kafka_records.KAFKA:
+    if header.format != KAFKA:
         return (
             f"the batch format {header.format} is unknown, so no reader could open it; use "
-            f"{kafka_records.KAFKA} for a Kafka record batch"
+            f"{KAFKA} for a Kafka record batch"
         )
     try:
         found = kafka_records.check(batch[HEADER_BYTES:-4])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
 from oncecast.replication.events import Change, HandOver
-from oncecast.security.access import Rule
+from oncecast.security.values import Rule
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.results import Done

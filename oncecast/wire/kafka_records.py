@@ -31,7 +31,6 @@ from google_crc32c import value as crc32c
 
 from oncecast.wire.batch_layout import BYTES_MAX, BadBatch
 
-KAFKA = 256  # the format of a batch that contains a Kafka record batch
 MAGIC = 2
 MILLISECOND = 1000  # microseconds
 

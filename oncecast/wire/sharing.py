@@ -37,8 +37,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from oncecast.dht.identifiers import tag_of
 from oncecast.kernel.protocol import Value
+from oncecast.kernel.topic_tag import tag_of
 
 SHARED_LEVEL = 2  # the feature level of all commands and rules of this module
 

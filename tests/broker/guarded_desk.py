@@ -10,8 +10,7 @@ from oncecast.kernel.protocol import Emit, NodeId, Send, Value
 from oncecast.kernel.stack import Output
 from oncecast.kernel.values import Wake
 from oncecast.node.assemble import RingMembership, assemble
-from oncecast.security.access import Rule
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule
 from oncecast.storage.journal import Journal
 from oncecast.wire import commands as do
 from oncecast.wire.results import AccessSet

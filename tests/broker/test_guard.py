@@ -9,7 +9,7 @@ import pytest
 from oncecast.broker.events import AccessApplied
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import HandOver
-from oncecast.security.access import Rule
+from oncecast.security.values import Rule
 from oncecast.wire import commands as do
 from oncecast.wire import results as done
 from oncecast.wire.errors import Denied, InvalidArgument, NoSuchTopic

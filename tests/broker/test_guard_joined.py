@@ -10,7 +10,8 @@ from oncecast.dht.identifiers import key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.assemble import RingMembership
 from oncecast.replication.events import HandOver
-from oncecast.security.access import OPEN, Access, Rule, User, access_of
+from oncecast.security.access import OPEN, Access, access_of
+from oncecast.security.values import Rule, User
 from oncecast.wire import commands as do
 from oncecast.wire.errors import RULES, Denied, NotHere, Overloaded
 from oncecast.wire.frames import (

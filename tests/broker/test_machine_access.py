@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from oncecast.broker import moves, state
 from oncecast.broker.granting import LOCKED
 from oncecast.broker.machine import Machine
-from oncecast.security.access import Rule, hash_of
-from oncecast.security.scram import Credentials
+from oncecast.security.access import hash_of
+from oncecast.security.values import Credentials, Rule
 from oncecast.wire import commands as do
 from oncecast.wire.errors import InvalidArgument, InvalidName, NotHere, TooMany
 from oncecast.wire.limits import RULES_OF_PRINCIPAL_MAX

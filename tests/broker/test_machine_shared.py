@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from oncecast.broker import moves
 from oncecast.broker.machine import Machine
 from oncecast.broker.queue import Death, Queue, shares
-from oncecast.dht.identifiers import key_of, key_of_topic, tag_of
+from oncecast.dht.identifiers import key_of, key_of_topic
+from oncecast.kernel.topic_tag import tag_of
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire import results as done

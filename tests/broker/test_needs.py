@@ -11,8 +11,8 @@ from oncecast.broker.needs import COMMANDS, FRAMES
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.replica import CLIENTS
 from oncecast.replication.events import HandOver
-from oncecast.security.access import ADMIN, KNOWN, VERBS, Access, Rule, User
-from oncecast.security.scram import Credentials
+from oncecast.security.access import ADMIN, KNOWN, VERBS, Access
+from oncecast.security.values import Credentials, Rule, User
 from oncecast.wire import commands as do
 from oncecast.wire import frames
 from oncecast.wire.errors import Denied

@@ -13,7 +13,7 @@ from oncecast.broker.sizes import ACCESS_BYTES_MAX, NAMES, size_fault
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import Ask, Emit, Send
 from oncecast.replication.events import Propose
-from oncecast.security.access import Rule
+from oncecast.security.values import Rule
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, Look

@@ -16,7 +16,7 @@ from oncecast.client.client import Client
 from oncecast.errors import Denied, InvalidArgument, NotAuthenticated, NotConnected, Refused
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from oncecast.security.access import Rule
+from oncecast.security.values import Rule
 from tests.client.serving import run
 
 ROOT = {"user": "root", "password": "long secret"}

@@ -42,7 +42,9 @@ def test_client_certificate_counts_as_a_login(authority: Authority, tmp_path: Pa
             serving(tmp_path, authority, users) as node,
             oncecast.connect(node.me, tls=tls, name="ann-1"),
         ):
-            assert users.attempts[0][1:4] == ("certificate", "ann", "ann-1")
+            attempt = users.attempts[0]
+            found = (attempt.how, attempt.principal, attempt.client)
+            assert found == ("certificate", "ann", "ann-1")
 
     run(test())
 

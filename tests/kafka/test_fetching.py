@@ -12,8 +12,9 @@ from oncecast.kafka.errors import Code
 from oncecast.kafka.events import Disconnected
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
+from oncecast.wire.batch_layout import KAFKA
 from oncecast.wire.frames import Chunk, Scan, Scanned
-from oncecast.wire.kafka_records import KAFKA, Record, check, decode, encode
+from oncecast.wire.kafka_records import Record, check, decode, encode
 from tests.kafka.front_desk import FrontDesk, desk
 
 RECORDS = [Record(1000, b"k", b"one", ()), Record(2000, None, b"two", ())]

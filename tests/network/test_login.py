@@ -61,7 +61,8 @@ def test_client_with_a_password_logs_in_as_its_principal() -> None:
             assert node.principal_of(NodeId("client/ann-1")) == "ann"
             assert node.principal_of(NodeId("client/ghost")) == ""
             (attempt,) = users.attempts
-            assert attempt[1:] == ("password", "ann", "ann-1", "")
+            expected = ("password", "ann", "ann-1", "")
+            assert msgspec.structs.astuple(attempt)[1:] == expected
             raw.close()
 
     drive(test())

@@ -22,7 +22,8 @@ from oncecast.network.handshake import (
     meeting_of,
 )
 from oncecast.network.tls import Tls
-from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret
+from oncecast.security.meeting import ACCEPTOR, DIALLER
+from oncecast.security.secret import ClusterSecret
 from tests.network.authority import CLIENT as CLIENT_AUTH
 from tests.network.authority import SERVER as SERVER_AUTH
 from tests.network.authority import Authority, Files
@@ -215,7 +216,8 @@ def test_client_cannot_use_a_proof_for_the_peer_role() -> None:
             challenge = await raw.greeting()
             assert isinstance(challenge, Challenge)
             meeting = meeting_of(said, challenge.nonce)
-            raw.proceed(Proof(mac=SECRET.proof(DIALLER, meeting._replace(role="peer"))))
+            other = msgspec.structs.replace(meeting, role="peer")
+            raw.proceed(Proof(mac=SECRET.proof(DIALLER, other)))
             assert isinstance(await raw.greeting(), Refusal)
             raw.close()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from oncecast.network.login import Attempt
-from oncecast.security.scram import Credentials, derive
+from oncecast.security.scram import derive
+from oncecast.security.values import Credentials
 
 ANN = derive("tulip", b"0123456789abcdef", 4096)
 TOKEN = "ann's token"

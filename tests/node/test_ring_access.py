@@ -15,7 +15,7 @@ from oncecast.client.client import Client
 from oncecast.errors import Denied, NotAuthenticated, Overloaded
 from oncecast.node.config import Settings
 from oncecast.node.ring_server import RingServer
-from oncecast.security.access import Rule
+from oncecast.security.values import Rule
 from oncecast.wire import commands as do
 from tests.node.test_ring_server import drive
 

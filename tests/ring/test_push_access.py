@@ -7,8 +7,7 @@ from typing import Any
 from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.ring.push_messages import AcksUp, CheckReaders, ReaderId, ReadersChecked, ReadPermit
 from oncecast.ring.relay import FlushAcks, Relay
-from oncecast.security.access import Rule
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule
 from oncecast.wire import commands as do
 from oncecast.wire.commands import Ack
 from oncecast.wire.errors import Denied

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from oncecast.security.access import VERBS, Access, Rule, Token, User, in_order
+from oncecast.security.access import VERBS, Access, in_order
+from oncecast.security.values import Rule, Token, User
 
 LETTERS = "ab./é"
 PRINCIPALS = ("", "a", "b", "a.b", "a/b", "é", "nobody")

@@ -6,19 +6,10 @@ from random import Random
 
 import pytest
 
-from oncecast.security.access import (
-    DECISIONS_MAX,
-    VERBS,
-    Access,
-    Rule,
-    Token,
-    User,
-    access_of,
-    hash_of,
-)
+from oncecast.security.access import DECISIONS_MAX, VERBS, Access, access_of, hash_of
 from oncecast.security.patterns import Pattern, Patterns
 from oncecast.security.principals import NODE
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule, Token, User
 from tests.security.rules_oracle import compare, drawn, matches, pattern, random_access
 
 KEYS = Credentials(b"salt", 4096, b"stored", b"server")

@@ -7,14 +7,8 @@ from base64 import b64decode
 import pytest
 
 from oncecast.errors import InvalidArgument, NotAuthenticated
-from oncecast.security.scram import (
-    ITERATIONS_MAX,
-    ClientExchange,
-    Credentials,
-    ServerExchange,
-    derive,
-    prepared,
-)
+from oncecast.security.scram import ITERATIONS_MAX, ClientExchange, ServerExchange, derive, prepared
+from oncecast.security.values import Credentials
 
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 PENCIL = derive("pencil", SALT, 4096)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from oncecast.security.secret import ACCEPTOR, DIALLER, ClusterSecret, Meeting
+from oncecast.security.meeting import ACCEPTOR, DIALLER, Meeting
+from oncecast.security.secret import ClusterSecret
 
 SECRET = ClusterSecret(b"0123456789abcdef")
 MEETING = Meeting("peer", "oncecast", "a:1", "b:2", b"a" * 32, b"b" * 32)
@@ -25,13 +27,13 @@ def test_proof_from_one_side_is_not_valid_for_the_other() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        MEETING._replace(role="client"),
-        MEETING._replace(cluster="other"),
-        MEETING._replace(dialler="c:3"),
-        MEETING._replace(acceptor="c:3"),
-        MEETING._replace(dialler="a:1b", acceptor=":2"),
-        MEETING._replace(dialler_nonce=b"c" * 32),
-        MEETING._replace(acceptor_nonce=b"c" * 32),
+        replace(MEETING, role="client"),
+        replace(MEETING, cluster="other"),
+        replace(MEETING, dialler="c:3"),
+        replace(MEETING, acceptor="c:3"),
+        replace(MEETING, dialler="a:1b", acceptor=":2"),
+        replace(MEETING, dialler_nonce=b"c" * 32),
+        replace(MEETING, acceptor_nonce=b"c" * 32),
     ],
 )
 def test_proof_is_valid_for_only_one_handshake(other: Meeting) -> None:
@@ -48,7 +50,7 @@ def test_proof_with_another_secret_is_invalid() -> None:
 
 @pytest.mark.parametrize("nonce", [b"", b"b" * 31, MEETING.dialler_nonce])
 def test_nonces_must_be_long_and_differ(nonce: bytes) -> None:
-    meeting = MEETING._replace(acceptor_nonce=nonce)
+    meeting = replace(MEETING, acceptor_nonce=nonce)
     assert not SECRET.proves(SECRET.proof(DIALLER, meeting), DIALLER, meeting)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from oncecast.security.access import Rule
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule
 from oncecast.wire import commands as do
 from oncecast.wire.access_faults import LIFETIME_US_MAX, access_fault
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from oncecast.wire import batch
+from oncecast.wire.batch_layout import KAFKA
 from oncecast.wire.foreign import foreign_fault
-from oncecast.wire.kafka_records import KAFKA, Record, encode
+from oncecast.wire.kafka_records import Record, encode
 
 PAYLOAD = encode([Record(0, None, b"one", ()), Record(0, None, b"two", ())])
 

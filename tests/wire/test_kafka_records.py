@@ -14,10 +14,9 @@ from google_crc32c import value as crc32c
 
 from oncecast.wire import batch
 from oncecast.wire.batch_columns import open_columns
-from oncecast.wire.batch_layout import BYTES_MAX, BadBatch
+from oncecast.wire.batch_layout import BYTES_MAX, KAFKA, BadBatch
 from oncecast.wire.kafka_records import (
     HEADER_BYTES,
-    KAFKA,
     NAMES,
     Record,
     check,

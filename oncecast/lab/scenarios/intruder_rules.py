@@ -13,8 +13,7 @@ from typing import Any
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.scenarios.paxos_history import CLIENT
-from oncecast.security.access import Rule
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Denied
 from oncecast.wire.frames import (

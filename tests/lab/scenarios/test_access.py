@@ -12,8 +12,7 @@ from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import assemble
-from oncecast.security.access import Rule
-from oncecast.security.scram import Credentials
+from oncecast.security.values import Credentials, Rule
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import commands as do
 from oncecast.wire import results as done

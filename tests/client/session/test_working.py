@@ -113,6 +113,15 @@ def test_gap_in_the_tokens_triggers_a_single_request() -> None:
     assert given(lone.hear(jobs(9, chunk(2, b"c"), previous=8))) == [(9, 2, b"c", 1)]
 
 
+def test_each_gap_triggers_a_request() -> None:
+    """WRK-1: a second lost frame would otherwise wait until the worker asks after a silence."""
+    lone = holding(b"a").hear(jobs(9, chunk(2, b"c"), previous=8))
+    assert works(lone) == [Work(*HERE, NAME, 10, 7)]
+    lone.hear(jobs(8, chunk(1, b"b"), previous=7))
+    lone.hear(jobs(9, chunk(2, b"c"), previous=8))
+    assert works(lone.hear(jobs(11, chunk(4, b"e"), previous=10))) == [Work(*HERE, NAME, 10, 9)]
+
+
 def test_parts_with_one_token_arrive_in_order() -> None:
     lone = working().hear(jobs(7, chunk(0, b"a"), last=False))
     assert given(lone) == [(7, 0, b"a", 1)]
@@ -331,6 +340,39 @@ def test_leaving_worker_settles_first_and_gets_no_more_messages() -> None:
     assert lone.outputs == [Emit(Finished(5, Settled(1)))]
     gone = Finished(6, errors.NotSubscribed(*HERE))
     assert lone.ask(Confirm(6, *HERE)).events == [gone]
+
+
+def test_leaving_worker_sends_all_settlements_before_it_leaves() -> None:
+    """WRK-6: the node forgets the worker's leases when it leaves."""
+    lone = working(100_000)
+    values = [b"v"] * (SETTLED_MAX + 5)
+    lone.hear(jobs(7, chunk(0, *values)))
+    lone.ask(Handle(*HERE, accept=((7, 0),)))
+    first = lone.call
+    lone.ask(Handle(*HERE, accept=tuple((7, each) for each in range(1, len(values)))))
+    lone.ask(Part(5, *HERE, 30.0))
+    assert settled(lone.answer(first, Settled(1))) == settle(2, accept=((7, 1, SETTLED_MAX),))
+    lone.answer(lone.call, Settled(SETTLED_MAX + 1))
+    last = settle(3, accept=((7, SETTLED_MAX + 1, 4),), leave=True)
+    assert settled(lone) == last
+    assert lone.answer(lone.call, Settled(len(values))).events == [
+        Finished(5, Settled(len(values)))
+    ]
+
+
+def test_renewed_lease_counts_from_the_first_request() -> None:
+    """WRK-1: the node may have renewed the lease when it got the first copy of the call."""
+    lone = holding(b"a").wait(10.1)
+    (call,) = [each for each in lone.sent if isinstance(each, Call)]
+    lone.wait(15.0).answer(call, Settled(0))
+    assert lone.wait(14.8).events == []
+    assert lone.wait(0.3).events == [Expired(*HERE, ((7, 0),))]
+
+
+def test_window_is_kept_after_a_lost_link() -> None:
+    """WRK-6: a draining worker would get messages again."""
+    lone = holding(b"a").ask(Window(*HERE, 0))
+    assert lone.down().sent == [Work(*HERE, NAME, 0, 7)]
 
 
 def test_next_worker_has_another_name() -> None:

@@ -102,7 +102,7 @@ def test_replaying_random_values_from_a_remote_checkpoint_fails_or_is_skipped(
         run("remote.in", "remote.out", column, **named)
         uncommit(str(kept / "remote"))
         with pytest.raises(
-            Exception, match=r"published with different content.*set option replay to"
+            Exception, match=r"published number 0 with different content.*set option replay to"
         ):
             run("remote.in", "remote.out", column, **named)
         run("remote.in", "remote.out", column, replay="skip", **named)

@@ -145,12 +145,12 @@ def sent(wanted: Callable[[Value], bool]) -> tuple[Location, Location]:
     return after(RELEASES, releases(wanted)), Location(SENDS, True, sends(wanted), left=True)
 
 
-NOT_PUT = "the message is not in the topic, and no caller got an acknowledgement"
-FROM_OUTBOX = "the next process finds the message in the outbox and puts it once"
-ASKS = "the next process asks for the last stored sequence and puts only the rest"
-ASKED_AGAIN = "the client gets no answer and repeats the put; the topic appends it once"
-ALREADY = "the message is in the topic; the client repeats the put and learns that it is stored"
-NO_HARM = "the older snapshot and the log after it restore the same state"
+NOT_PUT = "the message is not in the topic, and no caller has received an acknowledgement"
+FROM_OUTBOX = "the next process finds the message in the outbox and puts the message once"
+ASKS = "the next process asks for the last stored sequence number and puts only later messages"
+ASKED_AGAIN = "the client gets no answer and repeats the put; the topic stores the message once"
+ALREADY = "the message is stored; the client repeats the put and learns that it was stored already"
+NO_HARM = "the older snapshot and the log since then restore the same state"
 FROM_DATABASE = "the next process resumes from its database, so the effect happens once"
 
 POINTS = [
@@ -166,10 +166,10 @@ POINTS = [
     Point("publisher", "application notified, not recorded", ASKS,
           after(RELEASES, reports_stored), after("oncecast.client.putting:Putting.stored")),
     Point("publisher", "restart with the old epoch",
-          "puts of the old process are rejected as Fenced, no matter when they arrive",
+          "puts of the old process are refused with Fenced, no matter when they arrive",
           before(RELEASES, releases(is_put)), action="deliver late"),
     Point("publisher", "two processes at once",
-          "the newer process continues and the older one gets Fenced; no message is stored twice",
+          "the newer process continues, and the older one gets Fenced; no message is stored twice",
           after(RELEASES, releases(is_put)), after(SENDS, sends(is_put)), action="start a twin"),
     # -- node --
     Point("node", "received", ASKED_AGAIN,
@@ -179,17 +179,17 @@ POINTS = [
     Point("node", "accepted by the only replica", ALREADY, after(SYNC, writes_records)),
     Point("node", "chosen, not applied", ALREADY, before(DECIDED, decides(do.Put))),
     Point("node", "applied, not answered", ALREADY, after(DECIDED, decides(do.Put))),
-    Point("node", "answered", "the acknowledged message is on disk and stays", *sent(is_receipt)),
+    Point("node", "answered", "the acknowledged message remains on disk", *sent(is_receipt)),
     Point("node", "snapshot half written", NO_HARM,
           before("oncecast.storage.snapshot:_put", lambda *written: store.END in written[3:4])),
     Point("node", "snapshot not renamed", NO_HARM,
           before("oncecast.simulator.disk:SimulatedDisk.rename", is_snapshot),
           before("oncecast.storage.disk:OsDisk.rename", is_snapshot)),
-    Point("node", "log not trimmed", "the snapshot says where replay of the log starts",
+    Point("node", "log not trimmed", "the snapshot tells where to start the replay of the log",
           before("oncecast.storage.log:Log.truncate", cuts)),
-    Point("node", "collection decided", "the ack is on disk; the disk space is freed later",
+    Point("node", "collection decided", "the ack is on disk; disk space is freed later",
           before(DECIDED, decides(do.Acks))),
-    Point("node", "collection applied", "only messages that all subscriptions acked are deleted",
+    Point("node", "collection applied", "only messages acked by all subscriptions are deleted",
           after("oncecast.broker.index:Index.drop_below")),
     Point("node", "restart with a stale disk", "unsynced writes are lost; " + ASKED_AGAIN,
           before(SYNC, writes_records),
@@ -201,7 +201,7 @@ POINTS = [
     Point("subscriber", "get sent", "the next process resumes from its database or its cursor",
           *sent(is_get)),
     Point("subscriber", "data received",
-          "the message is delivered again, marked redelivered if the application may have it",
+          "the message is delivered again, marked redelivered if the application may have seen it",
           after(CLIENT + ".receive", hears(lambda message: isinstance(message, Delivery)))),
     Point("subscriber", "handler runs", FROM_DATABASE,
           before(SIMULATED + ".handle"), before(REAL + ".handle")),
@@ -209,10 +209,10 @@ POINTS = [
           before(SIMULATED + ".commit"), before(REAL + ".commit")),
     Point("subscriber", "committed, not acked", "the effect is in the database and is not repeated",
           after(SIMULATED + ".commit"), after(REAL + ".commit")),
-    Point("subscriber", "ack lost", "the node keeps the message longer; the next ack covers it",
+    Point("subscriber", "ack lost", "the node keeps the message until the next ack covers it",
           before(RELEASES, releases(is_ack)), before(SENDS, sends(is_ack))),
     Point("subscriber", "fenced in the handler",
-          "its ack is Fenced, and its commit detects the newer process",
+          "the ack is refused with Fenced, and the commit detects the newer process",
           before(SIMULATED + ".handle"), before(REAL + ".handle"), action="start a twin"),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncecast.broker.delays import number_at
 from oncecast.broker.registry import Registry
 from oncecast.wire.commands import (
     Carry,
@@ -87,13 +88,14 @@ class Administering:
         for topic in registry.aging.values():
             topic.collect(clock)
         registry.staging.expire(clock.trusted - registry.limits.staged_age_us)
+        released = registry.release_delayed()
         if command.producers:
             for topic, name in list(registry.idle_producers(clock.trusted)):
                 del topic.producers[name]
                 registry.release(topic)
             for source in list(registry.idle_sources(clock.trusted)):
                 registry.delete_source(source)
-        return Ticked()
+        return Ticked(released)
 
     def carry(self, slot: int, command: Carry) -> Carried:
         """Move the entry in the old slot to this slot, unless it has been dropped or moved."""
@@ -107,6 +109,8 @@ class Administering:
         copied = command.command
         if isinstance(copied, Put) or command.offset >= 0:
             topic = self._registry.topics.get(copied.topic)
+            if topic is not None and command.offset < -1:
+                return topic.delays.move(number_at(command.offset), command.old, slot)
             return topic is not None and topic.index.move(command.offset, command.old, slot)
         key = self._registry.stage_key(copied)
         part = self._registry.staging.find(key, copied.number, copied.part)

@@ -31,7 +31,7 @@ from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.queue import Queue
 from oncecast.broker.service import NO_ASKER, Service
-from oncecast.broker.sharing import dead_letters
+from oncecast.broker.sharing import dead_letters, expiry_of
 from oncecast.broker.sizes import work_fault
 from oncecast.broker.topic import Topic
 from oncecast.kernel.backoff import backoff
@@ -217,11 +217,11 @@ class Dispatcher(Protocol):
             self._end(where, found)
             return
         topic, queue = found
-        now = self._service.expected_time()
+        now, expiry = self._service.expected_time(), expiry_of(topic)
         gone = self._gone(crew, queue)
         wants = self._wants(crew, topic, queue)
-        ended = queue.ended(now)
-        if ended or gone or (wants and queue.leasable(now, topic.index.next)):
+        ended = queue.ended(now) or queue.front_expired(now, expiry)
+        if ended or gone or (wants and queue.leasable(now, topic.index.next, expiry)):
             crew = self.crews.make(where)
             if not crew.leasing:
                 self._lease(where, crew, found, wants, gone)
@@ -270,8 +270,9 @@ class Dispatcher(Protocol):
         if queue.settings.by_key and wants:
             count = min(4 * sum(want for _, want in wants), KEYS_MAX)
             keys = letters.keys_from(self._service, topic, queue.next, count)
-            now = self._service.expected_time()
-            if not (keys or gone or queue.ended(now) or queue.leasable(now, queue.next)):
+            now, expiry = self._service.expected_time(), expiry_of(topic)
+            ended = queue.ended(now) or queue.front_expired(now, expiry)
+            if not (keys or gone or ended or queue.leasable(now, queue.next, expiry)):
                 return  # The next batch is being fetched. Mended leads to another attempt.
         crew.leasing = True
         lease = do.Lease(*where, 0, wants, gone, queue.next, tuple(keys))

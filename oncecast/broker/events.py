@@ -65,6 +65,10 @@ class FlushAcks(Value):
     """Timer: propose the collected acks."""
 
 
+class DelayedDue(Value):
+    """Timer: a delayed message is due."""
+
+
 class Upkept(Value):
     """Timer: expire messages and maintain the log."""
 

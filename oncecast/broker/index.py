@@ -3,7 +3,7 @@
 An entry is a batch, or the rest of a batch that was partly stored before. Each entry is a row in
 four columns, 32 bytes in all. `_head` advances as messages are dropped. Two rare kinds of entry
 also have a note: batches whose first messages are skipped, and staged batches, whose command does
-not contain a sequence number.
+not contain a sequence number. Batches with a time to live have an entry in `lifetimes`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from oncecast.broker.clock import Retiming
 from oncecast.broker.extent import Extent
+from oncecast.broker.lifetimes import Lifetimes
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.wire.retention import Policy
 
@@ -48,6 +49,7 @@ class Index:
         "_slots",
         "_times",
         "first",
+        "lifetimes",
         "next",
     )
 
@@ -59,6 +61,7 @@ class Index:
         self._times = array("Q")  # append time by the replicated clock; never decreases
         self._ends = array("Q")  # total bytes up to and including this entry
         self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
+        self.lifetimes = Lifetimes()
         self._head = 0
         self._base = 0  # bytes of all entries before the head
         self._ordered = True  # slots increase from entry to entry
@@ -92,6 +95,24 @@ class Index:
         self._times.append(max(time, self._times[-1]) if self._times else time)
         self.next = offset + count
         return offset
+
+    def expire_last(self, at: int) -> None:
+        """Let the last batch expire at the time `at`."""
+        self.lifetimes.add(self._offsets[-1], at - self._times[-1], self._floor)
+
+    def expired(self, offset: int, now: int) -> int:
+        """Return how many messages from `offset` to the end of its batch have expired."""
+        if offset < self.first:
+            return 0  # dropped
+        at = self._entry(offset)
+        span = self.lifetimes.of(self._offsets[at])
+        if span is None or self._times[at] + span > now:
+            return 0
+        return self._end(at) - offset
+
+    def batch_end(self, offset: int) -> int:
+        """Return the end of the batch that contains `offset`."""
+        return self._end(self._entry(offset))
 
     def drop_below(self, offset: int) -> None:
         """Drop the messages before `offset`, and any batches that become empty."""
@@ -198,7 +219,7 @@ class Index:
 
     def _whole(self, at: int) -> Entry:
         first, end = self._offsets[at], self._ends[at]
-        after = self._offsets[at + 1] if at + 1 < len(self._offsets) else self.next
+        after = self._end(at)
         before = self._ends[at - 1] if at > self._head else self._base
         note = self._notes.get(first, PLAIN)
         return Entry(first, after - first, end - before, self._times[at], *note, self._slots[at])
@@ -210,6 +231,10 @@ class Index:
     def _entry(self, offset: int) -> int:
         """Return the row of the entry that contains `offset`."""
         return bisect_right(self._offsets, offset, self._head) - 1
+
+    def _end(self, at: int) -> int:
+        """Return the offset after the last message of the entry in row `at`."""
+        return self._offsets[at + 1] if at + 1 < len(self._offsets) else self.next
 
     def _extent(self, at: int, offset: int, messages_max: int) -> Extent:
         first = self._offsets[at]
@@ -232,8 +257,13 @@ class Index:
         if self._notes:
             self._notes = dict(self._living_notes())
 
+    @property
+    def _floor(self) -> int:
+        """Return the first offset of the first entry."""
+        return self._offsets[self._head] if self.batches else self.next
+
     def _living_notes(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        floor = self._offsets[self._head] if self.batches else self.next
+        floor = self._floor
         return ((offset, note) for offset, note in self._notes.items() if offset >= floor)
 
     @property
@@ -247,6 +277,9 @@ class Index:
 
     def notes(self) -> tuple[tuple[int, int, int], ...]:
         return tuple((offset, skip, sequence) for offset, (skip, sequence) in self._living_notes())
+
+    def living_lifetimes(self) -> Iterator[tuple[int, int]]:
+        return self.lifetimes.rows(self._floor)
 
     def rows(self, rows_max: int) -> Iterator[tuple[array[int], ...]]:
         for at in range(self._head, len(self._slots), rows_max):

@@ -14,6 +14,7 @@ import google_crc32c
 
 from oncecast.broker import moves, state
 from oncecast.broker.administering import Administering
+from oncecast.broker.delays import position
 from oncecast.broker.extent import Extent
 from oncecast.broker.granting import Granting
 from oncecast.broker.moves import AnyCommand
@@ -131,7 +132,8 @@ class Machine:
     def extents_before(self, slot: int) -> Iterator[tuple[str, Extent]]:
         """Yield the extents to copy with `Carry` so that nothing before `slot` is needed.
 
-        Each has the name of its topic. An extent with offset -1 is a staged part.
+        Each has the name of its topic. An extent with offset -1 is a staged part, and one with a
+        lower offset a delayed batch.
         """
         left = self.registry.live_slots.below(slot)
         for topic in self.registry.topics.values():
@@ -140,6 +142,11 @@ class Machine:
             for extent in topic.index.before(slot):
                 yield topic.name, extent
                 left -= 1
+            for number, batch in topic.delays.batches.items():
+                if batch.slot < slot:
+                    where = position(number)
+                    yield topic.name, Extent(batch.slot, batch.skip, batch.count, where)
+                    left -= 1
         for part in self.registry.staging.before(slot):
             yield part.topic, Extent(part.slot, 0, part.count, -1)
 
@@ -159,6 +166,7 @@ class Machine:
             do.Carry: administering.carry,
             do.OpenProducer: producing.open,
             do.Put: producing.put,
+            do.TimedPut: producing.put,
             do.CloseProducer: producing.close,
             do.Subscribe: subscribing.subscribe,
             do.Unsubscribe: subscribing.unsubscribe,

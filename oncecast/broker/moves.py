@@ -44,7 +44,10 @@ class Import(Value, tag="Import"):
 
     @property
     def possible(self) -> bool:
-        """Return whether the numbers are in range. A staged part has offset -1."""
+        """Return whether the numbers are in range.
+
+        A staged part has offset -1. So has a delayed batch; its `sequence` is its number.
+        """
         numbers = (self.topic_id, self.count, self.size, self.time, self.skip)
         signed = (self.offset, self.sequence)
         return min(numbers) >= 0 and min(signed) >= -1 and max(*numbers, *signed) < NUMBER_MAX

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from oncecast.broker import moves as do
 from oncecast.broker import state
+from oncecast.broker.delays import Delays
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings, PartName
 from oncecast.broker.queue import Queue
 from oncecast.broker.registry import Registry
@@ -15,6 +16,7 @@ from oncecast.broker.topic import Topic
 from oncecast.wire.commands import Stage
 from oncecast.wire.results import MoveStep
 from oncecast.wire.retention import DEFAULT
+from oncecast.wire.timing import TIMING_LEVEL
 
 NO, YES = MoveStep(False), MoveStep(True)
 
@@ -76,10 +78,12 @@ class Moving:
 
     def _import_part(self, slot: int, holdings: Holdings, command: do.Import) -> MoveStep:
         staged, registry = command.command, self._registry
-        if not isinstance(staged, Stage):
+        if isinstance(staged, Stage):
+            name = (registry.stage_key(staged), staged.number, staged.part)
+        elif registry.level >= TIMING_LEVEL:
+            name = name_of_delayed(command.topic, command.sequence)
+        else:
             return NO
-        key = registry.stage_key(staged)
-        name = (key, staged.number, staged.part)
         if name not in holdings.parts:
             part = Part(slot, staged.topic, staged.count, staged.size, command.time)
             holdings.parts[name] = part
@@ -96,14 +100,15 @@ class Moving:
             return NO  # some member may not be able to read the rows
         topics, sources, answers, access = state.moved_in(command.rows, registry.live_slots)
         whole = all(self._has_all(holdings, topic) for topic in topics)
-        staged = all(name in holdings.parts for name in names_of_parts(sources))
+        staged = all(name in holdings.parts for name in names_of_parts(sources, topics))
         if holdings.frozen is not None or not holdings.may_import(command.until):
             return NO  # the frozen part begins where the adopted part would end
         if not whole or not staged:
             return NO
-        queues = set_aside(topics)  # their deadlines follow the clock of the exporter
+        aside = Aside(topics)
         for topic in topics:
             self._adopt_topic(holdings, topic)
+        aside.take_slots(holdings)
         self._adopt_sources(holdings, sources)
         for token, answer in answers:
             registry.answered.add(token, *answer)
@@ -113,11 +118,10 @@ class Moving:
         if command.newest > registry.clock.now:
             # The stamp may be disputed. In that case a later stamp moves the adopted times back.
             registry.pass_time(command.newest)
-        for subscription, queue in queues:
-            queue.shift(registry.clock.trusted - command.clock)
-            subscription.queue = queue
+        aside.put_back(registry.clock.trusted - command.clock)
         for topic in topics:
             registry.follow_sharing(topic)
+            registry.follow_delays(topic)
         registry.access = registry.access.newer(access)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
@@ -131,6 +135,7 @@ class Moving:
         if topic.index.first < topic.index.next:
             copied = holdings.incoming.pop(topic.name)
             copied.index.drop_below(topic.index.first)
+            copied.index.lifetimes = topic.index.lifetimes
             topic.index = copied.index
         self._registry.topics[topic.name] = topic
         topic.rebuild()
@@ -171,6 +176,7 @@ class Moving:
             holdings.outgoing[name] = registry.topics.pop(name)
             registry.aging.pop(name, None)
             registry.sharing.pop(name, None)
+            registry.delaying.pop(name, None)
         for key in list(registry.staging.sources):
             if holdings.in_part(topic_of_key(key), command.until):
                 holdings.sources[key] = registry.staging.hand_over(key)
@@ -184,6 +190,7 @@ class Moving:
                 self._registry.topics[name] = topic
                 self._registry.follow_age(topic)
                 self._registry.follow_sharing(topic)
+                self._registry.follow_delays(topic)
             for key, source in holdings.sources.items():
                 self._registry.staging.take_over(key, source)
             holdings.outgoing.clear()
@@ -195,7 +202,7 @@ class Moving:
         holdings = self._freezing(command.move)
         if holdings is not None and holdings.frozen is not None:
             for topic in holdings.outgoing.values():
-                topic.index.clear()
+                topic.clear()
             for source in holdings.sources.values():
                 for part in source.parts():
                     self._registry.live_slots.drop(part.slot)
@@ -249,18 +256,48 @@ class Moving:
         return copied.index.next == index.next and copied.index.first <= index.first
 
 
-def set_aside(topics: list[Topic]) -> list[tuple[Subscription, Queue]]:
-    """Take the queues out of their subscriptions, so that retiming keeps their deadlines."""
-    found = []
+class Aside:
+    """The queues and delayed messages of adopted topics, while their batches are retimed.
+
+    Their times follow the clock of the exporter, until `put_back` moves them to this group's clock.
+    """
+
+    def __init__(self, topics: list[Topic]) -> None:
+        self._queues: list[tuple[Subscription, Queue]] = []
+        self._delays: list[tuple[Topic, Delays]] = []
+        for topic in topics:
+            self._delays.append((topic, topic.delays))
+            topic.delays = Delays()
+            for subscription in topic.subscriptions.values():
+                if subscription.queue is not None:
+                    self._queues.append((subscription, subscription.queue))
+                    subscription.queue = None
+
+    def take_slots(self, holdings: Holdings) -> None:
+        """Give the delayed batches the slots of their copies in this group's log."""
+        for topic, delays in self._delays:
+            for number, batch in delays.batches.items():
+                batch.slot = holdings.parts.pop(name_of_delayed(topic.name, number)).slot
+
+    def put_back(self, shift: int) -> None:
+        for subscription, queue in self._queues:
+            queue.shift(shift)
+            subscription.queue = queue
+        for topic, delays in self._delays:
+            delays.shift(shift)
+            topic.delays = delays
+
+
+def name_of_delayed(topic: str, number: int) -> PartName:
+    """Return the name under which a delayed batch moves. No source has an empty key."""
+    return "", number, topic
+
+
+def names_of_parts(sources: dict[str, Source], topics: Iterable[Topic]) -> Iterator[PartName]:
+    """Yield the names of all staged parts and delayed batches."""
     for topic in topics:
-        for subscription in topic.subscriptions.values():
-            if subscription.queue is not None:
-                found.append((subscription, subscription.queue))
-                subscription.queue = None
-    return found
-
-
-def names_of_parts(sources: dict[str, Source]) -> Iterator[PartName]:
+        for number in topic.delays.batches:
+            yield name_of_delayed(topic.name, number)
     for key, source in sources.items():
         for number, parts in source.staged.items():
             for name in parts:

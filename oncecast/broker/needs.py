@@ -77,6 +77,7 @@ COMMANDS: dict[type, Needs] = {
     do.DeleteTopic: of_topic(MANAGE),
     do.OpenProducer: of_producer,
     do.Put: of_producer,
+    do.TimedPut: of_producer,
     do.CloseProducer: of_producer,
     do.Subscribe: of_subscription,
     do.Unsubscribe: of_subscription,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 RUNS_MAX = 8
+NO_OFFSET = (1 << 64) - 1  # the offset of a run of delayed messages, which have no offset yet
 DIRECTORIES_KEPT = 4  # other state directories that older logs keep
 
 
@@ -80,12 +81,22 @@ class Producer:
             del runs[: -2 * RUNS_MAX]
         self.next += count
 
+    def delayed(self, count: int) -> None:
+        """Count messages that are stored, but get their offsets later."""
+        runs = self.runs
+        if not runs or runs[-1] != NO_OFFSET:
+            runs.append(self.next)
+            runs.append(NO_OFFSET)
+            del runs[: -2 * RUNS_MAX]
+        self.next += count
+
     def offset_of(self, sequence: int, count: int) -> int:
         """Return the first offset of these messages, or -1 if unknown or if they are split up."""
         end = self.next
         for at in range(len(self.runs) - 2, -1, -2):
-            begin = self.runs[at]
+            begin, offset = self.runs[at], self.runs[at + 1]
             if sequence >= begin:
-                return self.runs[at + 1] + sequence - begin if sequence + count <= end else -1
+                split = sequence + count > end or offset == NO_OFFSET
+                return -1 if split else offset + sequence - begin
             end = begin
         return -1

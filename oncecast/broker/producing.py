@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from oncecast.broker.clock import Clock
 from oncecast.broker.producer import Producer
 from oncecast.broker.registry import Registry
-from oncecast.wire.commands import ANY_EPOCH, CloseProducer, OpenProducer, Put
+from oncecast.broker.topic import Topic
+from oncecast.wire.commands import ANY_EPOCH, CloseProducer, OpenProducer, Put, TimedPut
 from oncecast.wire.errors import (
     Fenced,
     Gap,
@@ -85,7 +87,17 @@ class Producing:
 
     def put(
         self, slot: int, command: Put
-    ) -> Appended | Already | Unopened | Fenced | Gap | InvalidArgument | TooLarge | InvalidTopic:
+    ) -> (
+        Appended
+        | Already
+        | Unopened
+        | Fenced
+        | Gap
+        | InvalidArgument
+        | TooLarge
+        | InvalidTopic
+        | TooMany
+    ):
         registry = self._registry
         clock = registry.pass_time(command.at)
         topic = registry.topics.get(command.topic)
@@ -104,7 +116,19 @@ class Producing:
             if not is_name(command.topic):
                 return InvalidTopic()
             return Unopened(command.topic, command.producer)  # opening creates the topic
+        if type(command) is TimedPut:
+            return self._put_timed(slot, command, topic, clock)
         return topic.put(slot, command, clock)
+
+    def _put_timed(
+        self, slot: int, command: TimedPut, topic: Topic, clock: Clock
+    ) -> Appended | Already | Unopened | Fenced | Gap | InvalidArgument | TooMany:
+        fault = command.timing.fault_at(clock.now)
+        if fault:
+            return topic.already(command) or InvalidArgument(fault)
+        result = topic.put_timed(slot, command, clock)
+        self._registry.follow_delays(topic)
+        return result
 
     def close(self, slot: int, command: CloseProducer) -> ProducerClosed | Fenced:
         topic = self._registry.topics.get(command.topic)

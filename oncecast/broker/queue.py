@@ -10,6 +10,10 @@ So ten million waiting messages cost nothing, and the cursor is the lowest offse
     blocked ────▶ waiting ───────┘       dead ◀── reject, or too many deliveries
 
 Times are deadlines of the replicated clock. A correction of the clock moves all of them.
+
+A message whose time to live is over is not leased any more. It becomes dead, or is settled at once
+if the topic drops expired messages. This happens when it is its turn to be leased. So one message
+does not need a record because another one before it expires.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
+from oncecast.broker.index import Index
 from oncecast.wire.sharing import (
     BY_BACKOFF,
     EXHAUSTED,
@@ -46,6 +51,17 @@ class Condition(IntEnum):
 
 
 WAITING, BLOCKED, DEAD = Condition
+
+# Limits on expiry. They decide results, so they must never change.
+DEAD_MAX = 10_000  # dead messages that wait for burial, before no more messages expire
+BATCHES_MAX = 10_000  # batches that expire in one command
+
+
+class Expiry(NamedTuple):
+    """The lifetimes of a topic, and whether it drops expired messages."""
+
+    messages: Index
+    drop: bool
 
 
 class Death(NamedTuple):
@@ -169,9 +185,9 @@ class Queue:
             heappop(self._ending)  # all its messages are settled or renewed
         return bool(self._ending) and self._ending[0][0] <= now
 
-    def leasable(self, now: int, end: int) -> bool:
+    def leasable(self, now: int, end: int, expiry: Expiry | None = None) -> bool:
         """Return whether a worker could get a message now."""
-        if self.leased >= self.settings.in_flight_max:
+        if self.leased >= self.settings.in_flight_max or is_stuck(self, expiry):
             return False
         fresh = self.next < end and len(self.open) < OPEN_MAX
         return fresh or bool(self._ready and self._ready[0][0] <= now)
@@ -195,13 +211,16 @@ class Queue:
 
     # -- leases --
 
-    def expire(self, now: int, first: int) -> None:
-        """Release messages whose lease has ended. Forget messages that the topic has dropped."""
+    def expire(self, now: int, first: int, reason: str) -> None:
+        """Release messages whose lease has ended. Forget messages that the topic has dropped.
+
+        A message that may not be delivered again dies for this reason.
+        """
         while self._ending and self._ending[0][0] <= now:
             grant = heappop(self._ending)[2]
             for offset in grant.offsets if grant.left else ():
                 if self.open.get(offset) is grant:
-                    self._put_back(offset, grant, now, BY_BACKOFF, Death(EXPIRED))
+                    self._put_back(offset, grant, now, BY_BACKOFF, Death(reason))
         if self.cursor < first:
             self._forget_before(first)
 
@@ -218,7 +237,14 @@ class Queue:
                 if self.open.get(offset) is grant:
                     self._put_back(offset, grant, now, BY_BACKOFF, Death(WORKER_LOST))
 
-    def take(self, count: int, now: int, end: int, keys: Iterable[int] = ()) -> list[int]:
+    def take(
+        self,
+        count: int,
+        now: int,
+        end: int,
+        keys: Iterable[int] = (),
+        expiry: Expiry | None = None,
+    ) -> list[int]:
         """Return up to `count` messages to lease: those that are due, then fresh ones.
 
         `end` is the end of the topic. With `by_key`, `keys` has the keys of the fresh messages.
@@ -226,13 +252,21 @@ class Queue:
         count = min(count, self.settings.in_flight_max - self.leased)
         taken: list[int] = []
         while len(taken) < count and self._ready and self._ready[0][0] <= now:
+            if is_stuck(self, expiry):
+                return taken
             due, offset = heappop(self._ready)
             if self._due.get(offset) == due:
                 del self._due[offset]
+                if expiry is not None and expiry.messages.expired(offset, now):
+                    self._end(offset, expiry)
+                    continue
                 self.counts[offset] = self.deliveries(offset) + 1
                 taken.append(offset)
         if self.settings.by_key:
-            self._take_by_key(taken, count, end, keys)
+            self._take_by_key(taken, count, end, keys, now, expiry)
+            return taken
+        if expiry is not None:
+            self._take_living(taken, count, end, now, expiry)
             return taken
         fresh = min(count - len(taken), end - self.next, OPEN_MAX - len(self.open))
         if fresh > 0:
@@ -242,11 +276,41 @@ class Queue:
             self.next += fresh
         return taken
 
-    def _take_by_key(self, taken: list[int], count: int, end: int, keys: Iterable[int]) -> None:
+    def _take_living(
+        self, taken: list[int], count: int, end: int, now: int, expiry: Expiry
+    ) -> None:
+        """Take fresh messages, batch by batch, and end those that have expired."""
+        fresh = 0
+        while len(taken) < count and self.next < end and len(self.open) + fresh < OPEN_MAX:
+            if expiry.messages.expired(self.next, now):
+                if not self._end_fresh(now, expiry):
+                    return
+                continue
+            left = min(count - len(taken), OPEN_MAX - len(self.open) - fresh)
+            offsets = range(self.next, min(expiry.messages.batch_end(self.next), self.next + left))
+            self._order.extend(offsets)
+            taken.extend(offsets)
+            self.next += len(offsets)
+            fresh += len(offsets)
+
+    def _take_by_key(
+        self,
+        taken: list[int],
+        count: int,
+        end: int,
+        keys: Iterable[int],
+        now: int,
+        expiry: Expiry | None,
+    ) -> None:
         opened = len(self.open)
         for key in keys:
             if len(taken) >= count or opened >= OPEN_MAX or self.next >= end:
                 return
+            if expiry is not None and expiry.messages.expired(self.next, now):
+                if not self._end_fresh(now, expiry, most=1):
+                    return
+                opened += not expiry.drop
+                continue
             offset = self.next
             self.next += 1
             opened += 1
@@ -259,6 +323,56 @@ class Queue:
                 self.open[offset], self.counts[offset] = BLOCKED, 0
             else:
                 taken.append(offset)
+
+    # -- time to live --
+
+    def front_expired(self, now: int, expiry: Expiry | None) -> bool:
+        """Return whether the next message to lease has expired."""
+        if expiry is None or is_stuck(self, expiry):
+            return False
+        if self._front_retry_expired(now, expiry):
+            return True
+        free = expiry.drop or len(self.open) < OPEN_MAX
+        fresh = self.next < expiry.messages.next and free
+        return fresh and expiry.messages.expired(self.next, now) > 0
+
+    def end_expired(self, now: int, expiry: Expiry) -> None:
+        """End expired messages, until the next message to lease has not expired."""
+        left = BATCHES_MAX
+        while left > 0 and self._front_retry_expired(now, expiry) and not is_stuck(self, expiry):
+            offset = heappop(self._ready)[1]
+            del self._due[offset]
+            self._end(offset, expiry)
+            left -= 1
+        while left > 0 and self._end_fresh(now, expiry):
+            left -= 1
+
+    def _front_retry_expired(self, now: int, expiry: Expiry) -> bool:
+        ready = self._ready
+        while ready and self._due.get(ready[0][1]) != ready[0][0]:
+            heappop(ready)
+        return bool(ready) and ready[0][0] <= now and expiry.messages.expired(ready[0][1], now) > 0
+
+    def _end_fresh(self, now: int, expiry: Expiry, most: int = OPEN_MAX) -> int:
+        """End the fresh messages of the next batch, if it has expired. Return how many."""
+        if self.next >= expiry.messages.next:
+            return 0
+        count = min(expiry.messages.expired(self.next, now), most)
+        if not expiry.drop:
+            count = max(min(count, DEAD_MAX - len(self.dead), OPEN_MAX - len(self.open)), 0)
+            for offset in range(self.next, self.next + count):
+                self._order.append(offset)
+                self.counts[offset] = 0
+                self._die(offset, Death(EXPIRED))
+        self.next += count
+        return count
+
+    def _end(self, offset: int, expiry: Expiry) -> None:
+        """End a message that waits for another delivery."""
+        if expiry.drop:
+            self.close(offset)
+        else:
+            self._die(offset, Death(EXPIRED))
 
     def grant(self, worker: str, token: int, now: int, offsets: list[int]) -> None:
         """Lease these messages, which `take` has returned."""
@@ -456,6 +570,11 @@ class Queue:
         for (token, until), offsets in grants.items():
             worker = owner[token]
             self._hold(self.workers[worker], Grant(worker, token, until, offsets))
+
+
+def is_stuck(queue: Queue, expiry: Expiry | None) -> bool:
+    """Return whether no message may be leased or expire until dead ones are buried."""
+    return expiry is not None and len(queue.dead) >= DEAD_MAX
 
 
 def shares(rooms: list[int], count: int) -> list[int]:

@@ -45,6 +45,7 @@ class Registry:
         self.topics = Topics()
         self.aging: dict[str, Topic] = {}  # topics with an age limit
         self.sharing: dict[str, Topic] = {}  # topics with a shared subscription
+        self.delaying: dict[str, Topic] = {}  # topics with delayed messages
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
         self.access: Access = OPEN  # immutable; each change replaces it
@@ -146,10 +147,11 @@ class Registry:
         return NoSuchTopic(name) if is_name(name) else InvalidTopic()
 
     def remove(self, topic: Topic) -> None:
-        topic.index.clear()
+        topic.clear()
         del self.topics[topic.name]
         self.aging.pop(topic.name, None)
         self.sharing.pop(topic.name, None)
+        self.delaying.pop(topic.name, None)
 
     def release(self, topic: Topic) -> None:
         """Delete the topic if it is idle."""
@@ -217,6 +219,26 @@ class Registry:
             self.sharing[topic.name] = topic
         else:
             self.sharing.pop(topic.name, None)
+
+    def follow_delays(self, topic: Topic) -> None:
+        if topic.delays.batches:
+            self.delaying[topic.name] = topic
+        else:
+            self.delaying.pop(topic.name, None)
+
+    def release_delayed(self) -> tuple[str, ...]:
+        """Append the delayed messages that are due, and return their topics."""
+        released = [each for each in self.delaying.values() if each.release(self.clock)]
+        for topic in released:
+            self.follow_delays(topic)
+            self.release(topic)
+        return tuple([topic.name for topic in released])
+
+    @property
+    def due(self) -> int | None:
+        """Return when the next delayed message is due, or None without one."""
+        times = [each.delays.due for each in self.delaying.values()]
+        return min([due for due in times if due is not None], default=None)
 
     def follow_age(self, topic: Topic) -> None:
         if topic.policy.age_us:

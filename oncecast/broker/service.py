@@ -25,6 +25,7 @@ from oncecast.broker.events import (
     Changed,
     ClockDisputed,
     ClockRead,
+    DelayedDue,
     Dispatched,
     Execute,
     Executed,
@@ -37,6 +38,7 @@ from oncecast.broker.events import (
 from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
+from oncecast.broker.releasing import Releaser
 from oncecast.broker.timekeeping import Timekeeper
 from oncecast.errors import Corrupt, Outdated
 from oncecast.kernel.compiling import mypyc_attr
@@ -57,7 +59,7 @@ from oncecast.replication.events import (
 from oncecast.wire import commands as do
 from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Published, Result, SettlesDone, TransactionEnded
+from oncecast.wire.results import Published, Result, SettlesDone, Ticked, TransactionEnded
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
 
@@ -100,7 +102,7 @@ class Service(Protocol):
     Request: ClassVar = Execute | do.Ack
     Message: ClassVar = ReadClock | ClockRead
     Observed: ClassVar = Decided | LeaderChanged | StateWanted | Installed | Compare | LevelRaised
-    Timer: ClassVar = FlushAcks | Upkept
+    Timer: ClassVar = FlushAcks | Upkept | DelayedDue
 
     def __init__(
         self,
@@ -122,8 +124,8 @@ class Service(Protocol):
         self.machine = Machine()
         self._limits, self._known_level = limits, level
         self._too_new = levels.above(1, KINDS)  # command types above the group's level
-        self.group, self._epoch_us = group, epoch_us
-        self.wall = wall
+        self.group = group
+        self.wall = wall or (lambda: epoch_us + int(self.now * 1e6))
         self.time = Timekeeper(self, group, self._wall)
         self.leader = NodeId("")
         # One tuple, because attribute access is slower on objects with 30 or more attributes.
@@ -139,6 +141,7 @@ class Service(Protocol):
         self._carrying = self._acking = 0  # proposals in flight
         self._grown = 0  # bytes appended since the last maintenance
         self._producers_due = 0.0
+        self._releaser = Releaser(self, lambda: self._propose(do.Tick(0)))
 
     # -- replay --
 
@@ -155,6 +158,10 @@ class Service(Protocol):
 
     def start(self) -> None:
         self.later(self._pace.maintenance_every, Upkept())
+
+    @property
+    def maintenance_every(self) -> float:
+        return self._pace.maintenance_every
 
     @property
     def leading(self) -> bool:
@@ -175,7 +182,7 @@ class Service(Protocol):
     def _propose(self, command: AnyCommand, asker: int = NO_ASKER) -> None:
         if not self.leading:
             return
-        if self._too_new and type(command) in self._too_new:
+        if self._too_new and self._is_too_new(command):
             self._refuse_new(asker, command)
             return
         # The limits carry no time, and must be decided before all other commands from this leader.
@@ -209,9 +216,13 @@ class Service(Protocol):
         for each in self._askers(asker):
             self.emit(Executed(each, errors.TooLarge("bytes", limit)))
 
+    def _is_too_new(self, command: AnyCommand) -> bool:
+        needed = levels.needed_by(command)
+        return type(command) in self._too_new or needed > self.machine.registry.level
+
     def _refuse_new(self, asker: int, command: AnyCommand) -> None:
         """Refuse a command that some member of the group may not be able to decode."""
-        needed, level = levels.level_of(type(command)), self.machine.registry.level
+        needed, level = levels.needed_by(command), self.machine.registry.level
         for each in self._askers(asker):
             self.emit(Executed(each, errors.LevelTooLow(needed, level)))
 
@@ -240,7 +251,7 @@ class Service(Protocol):
         return self._limits.clock_step_us
 
     def _wall(self) -> int:
-        return self._epoch_us + int(self.now * 1e6) if self.wall is None else self.wall()
+        return self.wall()
 
     def receive(self, sender: NodeId, message: ReadClock | ClockRead) -> None:
         if isinstance(message, ReadClock):
@@ -312,6 +323,8 @@ class Service(Protocol):
             self.emit(Changed(command.topic))
             if command.topic in self.machine.registry.sharing:
                 self.emit(SharedChanged(command.topic))
+            if type(command) is do.TimedPut:
+                self._releaser.follow(command.topic)
         elif isinstance(command, EndTransaction):
             self._tell_ended(slot, command, result)
         else:
@@ -320,7 +333,15 @@ class Service(Protocol):
                 self.emit(AccessChanged())
         if asker >= 0:
             self.emit(Executed(asker, cast("Outcome", result)))
-        elif asker == SETTLING:
+        elif asker != NO_ASKER:
+            self._continue(asker, result)
+        self._grown += len(value)
+        if self._grown >= MAINTENANCE_EVERY_BYTES:
+            self._look_after_log()
+
+    def _continue(self, asker: int, result: Result) -> None:
+        """Go on after a command that this service has proposed for itself."""
+        if asker == SETTLING:
             assert isinstance(result, SettlesDone)
             for each, settled in zip(self._settling.done(), result.results, strict=True):
                 self.emit(Executed(each, settled))
@@ -331,9 +352,6 @@ class Service(Protocol):
             self._acking -= 1
             if self._acking == ACKS_IN_FLIGHT_MAX - 1:
                 self._flush_acks()
-        self._grown += len(value)
-        if self._grown >= MAINTENANCE_EVERY_BYTES:
-            self._look_after_log()
 
     def _tell_changes(self, command: AnyCommand, result: Result) -> None:
         if isinstance(command, do.PublishStaged):
@@ -347,6 +365,10 @@ class Service(Protocol):
             self.emit(SharedChanged(command.topic))
         elif isinstance(command, do.SetLimits):
             self._note_level()
+        elif isinstance(result, Ticked):
+            for name in result.topics:
+                self._tell_changed(name)
+                self._releaser.follow(name)
         elif isinstance(command, Freeze) and self.machine.registry.holdings is not None:
             for name in self.machine.registry.holdings.outgoing:
                 self.emit(Changed(name))
@@ -402,9 +424,11 @@ class Service(Protocol):
         if settles:
             self._propose(do.Settles(settles, 0), SETTLING)
 
-    def timeout(self, timer: FlushAcks | Upkept) -> None:
+    def timeout(self, timer: FlushAcks | Upkept | DelayedDue) -> None:
         if isinstance(timer, FlushAcks):
             self._flush_acks()
+        elif isinstance(timer, DelayedDue):
+            self._releaser.fire()
         else:
             self._pass_time()
             self._look_after_log()
@@ -447,6 +471,7 @@ class Service(Protocol):
             self.emit(outvoted)
         at = self.time.stamp(registry.clock, step)
         trusted = registry.clock.trusted_after(at, step, self.time.elapsed())
+        self._releaser.look()
         aged = (topic.floor(trusted) > topic.index.first for topic in registry.aging.values())
         abandoned = registry.staging.abandoned(trusted - staged_age)
         if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
@@ -471,7 +496,8 @@ class Service(Protocol):
         disputed = registry.clock.dispute or abs(ahead_us) > step
         if not step or not disputed:
             return False
-        ages = registry.staging.parts or any(each.index.batches for each in registry.aging.values())
+        ages = registry.staging.parts or registry.delaying
+        ages = ages or any(each.index.batches for each in registry.aging.values())
         return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
 
     def _look_after_log(self) -> None:
@@ -482,7 +508,7 @@ class Service(Protocol):
         # Summing over all topics is slow, so first check whether it can make a difference.
         if self.leading and not self._carrying and self._log_usage.carry_due(needed, 0):
             registry = self.machine.registry
-            live = sum(topic.index.size for topic in registry.topics.values())
+            live = sum(each.index.size + each.delays.size for each in registry.topics.values())
             if self._log_usage.carry_due(needed, live + registry.staging.bytes):
                 self._carry(needed)
 
@@ -571,6 +597,10 @@ def carried(command: AnyCommand, topic: str) -> do.Put | do.Stage:
         facts = (topic, found.count, found.size, command.at, found.batch)
         return do.Stage(command.source, command.number, "", *facts, epoch=command.epoch)
     assert isinstance(command, do.Put | do.Stage), f"a {type(command).__name__} has no batch"
+    if isinstance(command, do.TimedPut):  # the machine knows the times
+        put = command
+        names = (put.topic, put.producer, put.epoch, put.sequence)
+        return do.Put(*names, put.count, put.size, put.at, put.batch)
     return command
 
 

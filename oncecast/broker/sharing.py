@@ -10,7 +10,7 @@ later. If a subscription has no delivery limit, the first rejected message creat
 from __future__ import annotations
 
 from oncecast.broker.clock import Clock
-from oncecast.broker.queue import Queue, shares
+from oncecast.broker.queue import Expiry, Queue, shares
 from oncecast.broker.registry import Registry
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
@@ -39,12 +39,15 @@ from oncecast.wire.results import (
 from oncecast.wire.retention import Policy
 from oncecast.wire.sharing import (
     DEFAULT_SHARED,
+    EXPIRED,
+    LEASE_ENDED,
     WINDOW_MAX,
     Settle,
     Shared,
     dead_letter_topic,
     runs_of,
 )
+from oncecast.wire.timing import TIMING_LEVEL
 
 KEEP_ALL = Policy(keep_all=True)
 
@@ -158,17 +161,23 @@ class Sharing:
             return found
         topic, subscription, queue = found
         now = clock.trusted
-        queue.expire(now, topic.index.first)
+        new = self._registry.level >= TIMING_LEVEL
+        queue.expire(now, topic.index.first, LEASE_ENDED if new else EXPIRED)
+        expiry = expiry_of(topic)
         for worker in command.gone:
             queue.lose(worker, now)
         if not command.wants:
             for worker in queue.idle_workers(now):
                 del queue.workers[worker]
-        grants = self._grant(topic, queue, command, now)
+        if expiry is not None:
+            queue.end_expired(now, expiry)
+        grants = self._grant(topic, queue, command, now, expiry)
         self.advance(topic, subscription, queue, clock)
         return Leased(grants)
 
-    def _grant(self, topic: Topic, queue: Queue, command: Lease, now: int) -> tuple[GrantMade, ...]:
+    def _grant(
+        self, topic: Topic, queue: Queue, command: Lease, now: int, expiry: Expiry | None
+    ) -> tuple[GrantMade, ...]:
         workers, rooms = [], []
         for worker, window in dict(command.wants).items():
             room = queue.room(worker, min(window, WINDOW_MAX))
@@ -176,7 +185,7 @@ class Sharing:
                 workers.append(worker)
                 rooms.append(room)
         keys = command.keys if command.keys_from == queue.next else ()
-        taken = queue.take(sum(rooms), now, topic.index.next, keys)
+        taken = queue.take(sum(rooms), now, topic.index.next, keys, expiry)
         made, at = [], 0
         for worker, share in zip(workers, shares(rooms, len(taken)), strict=True):
             if share:
@@ -250,6 +259,12 @@ class Sharing:
         if cursor > subscription.cursor:
             subscription.cursor = cursor
             topic.collect(clock)
+
+
+def expiry_of(topic: Topic) -> Expiry | None:
+    """Return how the topic's messages expire, or None if none has a time to live."""
+    index = topic.index
+    return Expiry(index, topic.policy.drop_expired) if index.lifetimes else None
 
 
 def dead_letters(topic: str, subscription: str, settings: Shared) -> str:

@@ -13,8 +13,10 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, assert_never, cast
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from oncecast.broker.answered import Answer
+from oncecast.broker.delays import Fields
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
@@ -57,14 +59,37 @@ class LiveSlotsRow(Value, tag="PlacesRow"):
     live_slots: bytes
 
 
+class PolicyRow(Value, tag="Policy"):
+    """The fields of a policy at feature level 1. `TimingRow` has later fields."""
+
+    age_us: int = 0
+    bytes_max: int = 0
+    keep_all: bool = False
+    drop_unread: bool = False
+    gossip: bool = False
+
+
 class TopicRow(Value, tag="TopicRow"):
     id: int
     name: str
-    policy: Policy
+    policy: PolicyRow
     declared: bool
     index: tuple[int, int, int, bool]
     notes: tuple[tuple[int, int, int], ...]
     move: Literal["", "in", "out"] = ""  # moving to or from another group, and not served
+
+
+class TimingRow(Value, tag="TimingRow"):
+    """The delays and lifetimes of the topic in the last TopicRow.
+
+    Topics that use neither have no such row, so a group below feature level 4 writes the same
+    snapshot with each version of the program.
+    """
+
+    drop_expired: bool
+    last: int  # number of the last delayed batch
+    lifetimes: tuple[tuple[int, int], ...] = ()
+    delayed: tuple[Fields, ...] = ()
 
 
 class HoldingsRow(Value, tag="EstateRow"):
@@ -207,6 +232,7 @@ Row = (
     | HoldingsRow
     | LiveSlotsRow
     | TopicRow
+    | TimingRow
     | IndexRow
     | ProducerRow
     | SubscriptionRow
@@ -257,6 +283,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
         topic.rebuild()
         registry.follow_age(topic)
         registry.follow_sharing(topic)
+        registry.follow_delays(topic)
     for topic in registry.holdings.outgoing.values() if registry.holdings is not None else ():
         topic.rebuild()
     return registry
@@ -278,8 +305,9 @@ def moved_out(holdings: Holdings, answers: Answers = (), access: Access = OPEN) 
     """
     rows: list[Row] = []
     for topic in holdings.outgoing.values():
-        facts = (topic.id, topic.name, topic.policy, topic.declared)
-        rows += (TopicRow(*facts, topic.index.summary(), ()), *_client_rows(topic))
+        facts = (topic.id, topic.name, _policy_row(topic.policy), topic.declared)
+        rows.append(TopicRow(*facts, topic.index.summary(), ()))
+        rows += (*_timing_rows(topic), *_client_rows(topic))
     rows += _source_rows(holdings.sources)
     rows += _answered_rows(answers)
     rows += _access_rows(access)
@@ -342,11 +370,29 @@ def _rows(registry: Registry) -> Iterator[Row]:
 
 def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[Row]:
     index = topic.index
-    facts = (topic.id, topic.name, topic.policy, topic.declared)
+    facts = (topic.id, topic.name, _policy_row(topic.policy), topic.declared)
     yield TopicRow(*facts, index.summary(), index.notes(), move)
+    yield from _timing_rows(topic)
     for columns in index.rows(COLUMN_ROWS):
         yield IndexRow(tuple(_packed(column) for column in columns))
     yield from _client_rows(topic)
+
+
+def _policy_row(policy: Policy) -> PolicyRow:
+    return PolicyRow(
+        policy.age_us, policy.bytes_max, policy.keep_all, policy.drop_unread, policy.gossip
+    )
+
+
+def _timing_rows(topic: Topic) -> Iterator[Row]:
+    facts = (topic.policy.drop_expired, topic.delays.last)
+    lifetimes, delayed = topic.index.living_lifetimes(), topic.delays.rows()
+    if any(facts):
+        yield TimingRow(*facts)
+    while pairs := tuple(islice(lifetimes, CHUNK_ROWS)):
+        yield TimingRow(*facts, lifetimes=pairs)
+    while batches := tuple(islice(delayed, CHUNK_ROWS)):
+        yield TimingRow(*facts, delayed=batches)
 
 
 def _client_rows(topic: Topic) -> Iterator[Row]:
@@ -462,9 +508,12 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
             case LiveSlotsRow():
                 registry.live_slots.extend(_unpacked(row.live_slots))
             case TopicRow():
-                topic = Topic(row.id, row.name, row.policy, row.declared, live_slots)
+                policy = Policy(*astuple(row.policy))
+                topic = Topic(row.id, row.name, policy, row.declared, live_slots)
                 topic.index.restore(row.index, row.notes)
                 _topics_of(registry, row.move)[row.name] = topic
+            case TimingRow():
+                _read_timing(topic, row)
             case HoldingsRow():
                 holdings = registry.holdings = Holdings(row.group, row.low)
                 holdings.claim, holdings.frozen, holdings.retired = (
@@ -513,6 +562,13 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 registry.access = access_of(entries, row.version)
             case _:
                 assert_never(row)
+
+
+def _read_timing(topic: Topic, row: TimingRow) -> None:
+    topic.policy = replace(topic.policy, drop_expired=row.drop_expired)
+    topic.index.lifetimes.restore(row.lifetimes)
+    topic.delays.last = row.last
+    topic.delays.restore(row.delayed)
 
 
 def _topics_of(registry: Registry, move: str) -> dict[str, Topic]:

@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import assert_never
 
 from oncecast.broker.clock import Clock, Retiming
+from oncecast.broker.delays import Delayed, Delays
 from oncecast.broker.index import PLAIN, Index
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
@@ -23,6 +24,7 @@ from oncecast.wire.commands import (
     Put,
     Seek,
     Start,
+    TimedPut,
 )
 from oncecast.wire.errors import (
     Fenced,
@@ -30,6 +32,7 @@ from oncecast.wire.errors import (
     NotSubscribed,
     OutOfRange,
     Repositioned,
+    TooMany,
     Unopened,
     WrongKind,
 )
@@ -43,6 +46,7 @@ from oncecast.wire.results import (
     Sought,
 )
 from oncecast.wire.retention import DEFAULT, Policy
+from oncecast.wire.timing import DELAYED_MAX, RELEASED_MAX
 
 
 class Topic:
@@ -52,6 +56,7 @@ class Topic:
         "_cursors",
         "_live_slots",
         "declared",
+        "delays",
         "fenced",
         "id",
         "index",
@@ -70,6 +75,7 @@ class Topic:
         self.declared = declared  # created by CreateTopic, so it exists until DeleteTopic
         self._live_slots = live_slots
         self.index = Index(live_slots)
+        self.delays = Delays()
         self.producers: Counted[Producer] = Counted()
         self.subscriptions: Counted[Subscription] = Counted()
         # The last epoch that may have fenced a reader. Snapshots omit this value, so after a
@@ -91,7 +97,8 @@ class Topic:
     @property
     def idle(self) -> bool:
         """Return whether the topic can be deleted: it is neither declared nor in use."""
-        return not (self.declared or self.subscriptions or self.producers or self.policy.retains)
+        used = self.subscriptions or self.producers or self.delays.batches
+        return not (self.declared or used or self.policy.retains)
 
     # Producers.
 
@@ -115,6 +122,45 @@ class Topic:
         note = (known, -1) if known else PLAIN
         offset, kept = self.append(slot, producer, count, put.size, clock, note)
         return Appended(offset, count, kept)
+
+    def put_timed(
+        self, slot: int, put: TimedPut, clock: Clock
+    ) -> Appended | Already | Unopened | Fenced | Gap | TooMany:
+        """Store a put with a delay, a time to live, or both."""
+        timing = put.timing
+        due = timing.due_us or (clock.now + timing.delay_us if timing.delay_us else 0)
+        if due <= clock.trusted:
+            appended = self.put(slot, put, clock)
+            if timing.ttl_us and isinstance(appended, Appended) and appended.kept:
+                self.index.expire_last(clock.now + timing.ttl_us)
+            return appended
+        producer = self.producers.get(put.producer)
+        ours = producer is not None and put.epoch == producer.epoch
+        known = producer.next - put.sequence if producer is not None and ours else -1
+        if producer is None or not 0 <= known < put.count:
+            return self.put(slot, put, clock)  # a refusal, or the answer to a copy
+        if len(self.delays.batches) >= DELAYED_MAX:
+            return TooMany("delayed batches of the topic", DELAYED_MAX)
+        if producer.record:
+            producer.used = clock.now
+        count, times = put.count - known, (timing.delay_us, timing.due_us, timing.ttl_us)
+        self._live_slots.add(slot)
+        self.delays.add(Delayed(slot, count, put.size, known, clock.now, *times))
+        producer.delayed(count)
+        return Appended(-1, count, self.keeps)
+
+    def release(self, clock: Clock) -> bool:
+        """Append the delayed messages that are due. Return False if there are none."""
+        released = False
+        for batch in self.delays.take(clock.trusted, RELEASED_MAX):
+            note = (batch.skip, -1) if batch.skip else PLAIN
+            self.index.append(batch.slot, batch.count, batch.size, clock.now, note)
+            if batch.ttl:
+                self.index.expire_last(batch.time + batch.ttl)
+            released = True
+        if released:
+            self.collect(clock)
+        return released
 
     def already(self, put: Put) -> Already | None:
         """Return the answer to a put if all its messages are already stored, else None."""
@@ -238,6 +284,8 @@ class Topic:
 
     def retime(self, retiming: Retiming) -> None:
         self.index.retime(retiming)
+        if self.delays.batches:
+            self.delays.retime(retiming)
         for producer in self.producers.values():
             if producer.used > retiming.above:
                 producer.used = retiming.rule(producer.used)
@@ -272,6 +320,12 @@ class Topic:
                 heapreplace(heap, (subscription.cursor, name))
             else:
                 return cursor
+
+    def clear(self) -> None:
+        """Drop all messages, because the topic is deleted or has moved."""
+        self.index.clear()
+        for slot in self.delays.clear():
+            self._live_slots.drop(slot)
 
     def rebuild(self) -> None:
         """Recompute the values that are not in a snapshot."""

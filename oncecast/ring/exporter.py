@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from oncecast.broker import moves as do
 from oncecast.broker import state
+from oncecast.broker.delays import Delayed
 from oncecast.broker.holdings import Frozen, Holdings
 from oncecast.broker.service import Service
+from oncecast.broker.staging import Part
 from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import Key, key_of
 from oncecast.errors import Corrupt
@@ -111,15 +113,21 @@ class Exporter:
         batches: list[do.Import] = []
         budget = self._mover.pull_bytes
         for key, number, name in pull.names:
-            source = holdings.sources.get(key)
-            part = source.staged.get(number, {}).get(name) if source is not None else None
+            part: Part | Delayed | None
+            if key:
+                source = holdings.sources.get(key)
+                part = source.staged.get(number, {}).get(name) if source is not None else None
+                topic = part.topic if part is not None else ""
+            else:
+                topic, found = name, holdings.outgoing.get(name)
+                part = found.delays.batches.get(number) if found is not None else None
             if part is None or budget <= 0:
                 break
             try:
-                command = self._service.batch_at(part.slot, part.topic)
+                command = self._service.batch_at(part.slot, topic)
             except (Missing, Corrupt):
                 break
-            facts = (part.topic, 0, -1, part.count, part.size, part.time, 0, -1)
+            facts = (topic, 0, -1, part.count, part.size, part.time, 0, -1 if key else number)
             batches.append(do.Import(pull.move, *facts, command))
             budget -= part.size
         if batches:

@@ -217,7 +217,7 @@ class Importer:
         except UNREADABLE:
             return False
         progress.exported = exported
-        progress.parts = list(names_of_parts(moved.sources))
+        progress.parts = list(names_of_parts(moved.sources, moved.topics))
         ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in moved.topics)
         progress.topics = {each.topic: each for each in ends}
         return True

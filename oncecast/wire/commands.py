@@ -29,6 +29,7 @@ from oncecast.security.values import Credentials, Rule
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
+from oncecast.wire.timing import TIMING_LEVEL, Timing
 from oncecast.wire.transactions import TRANSACTION_LEVEL, EndTransaction
 
 ANY_EPOCH = -1  # take over unconditionally, as older clients do
@@ -67,12 +68,20 @@ class CreateTopic(Value, tag="CreateTopic"):
     policy: Policy = DEFAULT
     token: str = ""
 
+    @property
+    def field_level(self) -> int:
+        return self.policy.level
+
 
 class SetPolicy(Value, tag="SetPolicy"):
     topic: str
     at: int
     policy: Policy
     token: str = ""
+
+    @property
+    def field_level(self) -> int:
+        return self.policy.level
 
 
 class DeleteTopic(Value, tag="DeleteTopic"):
@@ -89,7 +98,7 @@ class SetLimits(Value):
 
 
 class Tick(Value):
-    """Advance the clock and expire messages by age.
+    """Advance the clock, expire messages by age, and release the delayed messages that are due.
 
     `elapsed` is the time since the last stamp, measured by the leader's monotonic clock. With
     `producers`, also delete the records of producers and sources that have been idle for too long.
@@ -130,6 +139,14 @@ class Put(Value, tag="Put"):
     size: int
     at: int
     batch: bytes
+
+
+class TimedPut(Put, tag="TimedPut"):
+    """A put whose messages are delayed, or have a time to live."""
+
+    feature_level: ClassVar[int] = TIMING_LEVEL
+
+    timing: Timing = Timing()
 
 
 class CloseProducer(Value, tag="CloseProducer"):
@@ -424,7 +441,8 @@ class Bury(Value, tag="Bury"):
 class Carry(Value):
     """Copy `command` from slot `old` to this slot, so that the log can be truncated.
 
-    `offset` identifies the batch's entry in the topic's index, and is -1 for a staged part.
+    `offset` identifies the batch's entry in the topic's index. It is -1 for a staged part, and
+    below -1 for a delayed batch (see `delays.position`).
     """
 
     old: int
@@ -440,6 +458,7 @@ Command = (
     | Tick
     | OpenProducer
     | Put
+    | TimedPut
     | CloseProducer
     | Subscribe
     | Unsubscribe

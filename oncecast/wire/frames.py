@@ -27,6 +27,7 @@ ClientCommand = (
     | do.DeleteTopic
     | do.OpenProducer
     | do.Put
+    | do.TimedPut
     | do.CloseProducer
     | do.Subscribe
     | do.Unsubscribe

@@ -25,7 +25,7 @@ class LimitsSet(Value, tag="LimitsSet"):
 
 
 class Ticked(Value, tag="Ticked"):
-    pass
+    topics: tuple[str, ...] = ()  # topics that delayed messages have entered
 
 
 class Opened(Value, tag="Opened"):

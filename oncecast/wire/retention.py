@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
+from oncecast.wire.timing import TIMING_LEVEL
 
 
 class Policy(Value, tag="Policy"):
@@ -11,6 +12,9 @@ class Policy(Value, tag="Policy"):
     `age_us` keeps younger messages longer, and `bytes_max` the newest bytes. If both are set, a
     message must satisfy both. With `drop_unread`, they are hard limits that do not wait for
     subscriptions. Readers are told about messages that were dropped unread.
+
+    A message whose time to live is over becomes a dead letter of each shared subscription that has
+    not delivered it. With `drop_expired`, it is dropped instead.
     """
 
     age_us: int = 0
@@ -18,6 +22,12 @@ class Policy(Value, tag="Policy"):
     keep_all: bool = False
     drop_unread: bool = False
     gossip: bool = False  # on a ring, push messages by gossip instead of a tree
+    drop_expired: bool = False
+
+    @property
+    def level(self) -> int:
+        """Return the feature level that the policy needs."""
+        return TIMING_LEVEL if self.drop_expired else 1
 
     @property
     def retains(self) -> bool:

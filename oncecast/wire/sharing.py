@@ -76,7 +76,8 @@ DEAD_HEADERS = (
 # Values of DEAD_REASON.
 REJECTED = "rejected"
 EXHAUSTED = "exhausted"  # a worker has released the last allowed delivery
-EXPIRED = "expired"  # the lease of the last allowed delivery has ended
+EXPIRED = "expired"  # the time to live of the message is over
+LEASE_ENDED = "lease-ended"  # the lease of the last allowed delivery has ended
 WORKER_LOST = "worker-lost"  # the worker of the last allowed delivery has disconnected
 
 

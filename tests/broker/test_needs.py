@@ -32,6 +32,7 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     do.DeleteTopic("t", 0): ("manage", "t", ""),
     do.OpenProducer("t", "p", "inc", 0): ("put", "t", "p"),
     do.Put("t", "p", 1, 0, 1, 1, 0, b""): ("put", "t", "p"),
+    do.TimedPut("t", "p", 1, 0, 1, 1, 0, b""): ("put", "t", "p"),
     do.CloseProducer("t", "p", 1): ("put", "t", "p"),
     do.Subscribe("t", "s", NEW, 0): ("read", "t", "s"),
     do.Unsubscribe("t", "s", 0): ("read", "t", "s"),

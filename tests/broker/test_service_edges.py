@@ -105,7 +105,8 @@ def test_only_commands_with_a_time_field_get_a_timestamp() -> None:
 def test_service_has_the_expected_default_limits() -> None:
     """SVC-10"""
     service = Service(ME, Random(0), group=Shelf())
-    assert (service._epoch_us, service._pace) == (0, (0.005, 1000, 1.0))
+    service.now = 2.0
+    assert (service.wall(), service._pace) == (2_000_000, (0.005, 1000, 1.0))
     assert (service._log_usage.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
 
 

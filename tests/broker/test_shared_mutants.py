@@ -10,7 +10,7 @@ import pytest
 from oncecast.broker import letters, service
 from oncecast.broker.crews import Crews
 from oncecast.broker.dispatching import Dispatcher
-from oncecast.broker.moving import Moving
+from oncecast.broker.moving import Aside
 from oncecast.broker.queue import Queue
 from oncecast.broker.service import Service
 from oncecast.broker.sharing import Sharing
@@ -109,7 +109,7 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     ),
     "a move does not keep the time that a lease has left": (
         exact(machine.test_topic_moves_with_its_leases_and_dead_letters),
-        Moving, "adopt", "queue.shift(registry.clock.trusted - command.clock)", "pass",
+        Aside, "put_back", "queue.shift(shift)", "pass",
     ),
     # Settlements in the machine.
     "a renewal takes over the lease of another worker": (
@@ -211,7 +211,7 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     ),
     "a retry waits for a missing batch": (
         patched(edges.test_retry_does_not_wait_for_a_missing_batch),
-        Dispatcher, "_lease", " or queue.leasable(now, queue.next)", "",
+        Dispatcher, "_lease", " or queue.leasable(now, queue.next, expiry)", "",
     ),
     "the bytes that a worker holds do not count": (
         exact(dispatching.test_worker_holds_no_more_bytes_than_its_window),

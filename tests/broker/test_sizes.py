@@ -42,6 +42,7 @@ COMMANDS: list[Any] = [
     do.DeleteTopic("t", 0),
     do.OpenProducer("t", "p", "i", 0),
     do.Put("t", "p", 1, 0, 1, len(packed(b"x")), 0, packed(b"x")),
+    do.TimedPut("t", "p", 1, 0, 1, len(packed(b"x")), 0, packed(b"x")),
     do.CloseProducer("t", "p", 1),
     do.Subscribe("t", "s", START, 0),
     do.Unsubscribe("t", "s", 0),

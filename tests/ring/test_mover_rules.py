@@ -602,7 +602,7 @@ def test_staged_parts_are_pulled_64_at_a_time_before_the_adoption(
     """REP-6: the importer adopts nothing while one of its own parts is frozen."""
     names = [("s", 1, f"{each:02}") for each in range(66)]
     monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: Moved([], {}, (), OPEN))
-    monkeypatch.setattr("oncecast.ring.importer.names_of_parts", lambda _: names)
+    monkeypatch.setattr("oncecast.ring.importer.names_of_parts", lambda *_: names)
     monkeypatch.setattr(Holdings, "may_export", lambda *_: True)
     replica = Replica(holdings(claim=CLAIM))
     own = replica.registry.holdings

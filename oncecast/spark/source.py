@@ -80,8 +80,9 @@ class BatchReader(DataSourceReader):
             ends = topics.end(views, options.end or NEW)
             for name, at in start.items():
                 if options.end is not None and ends[name].next < at.next:
-                    chosen = f"topic {name!r} from {at.next} to before {ends[name].next}"
-                    raise BadOption(f"{chosen}: the end is before the start", "use a later end")
+                    begin, end = f"start (offset {at.next})", f"end (offset {ends[name].next})"
+                    fact = f"topic {name!r}: the {end} is before the {begin}"
+                    raise BadOption(fact, "use a later end")
             return pieces(options, topics, between(start, topics.towards(ends, start)), views)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

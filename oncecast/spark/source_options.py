@@ -78,7 +78,7 @@ def by_topic(value: str, example: str) -> dict[str, int]:
     for topic, number in found.items() if isinstance(found, dict) else ():
         if isinstance(number, dict):
             if set(number) != {"0"}:
-                raise ValueError(f"topic {topic!r} has no partitions; use partition 0 only")
+                raise ValueError(f"topic {topic!r} has only partition 0; use that one")
             number = number["0"]
         if type(number) is int:
             numbers[topic] = number
@@ -109,7 +109,7 @@ def moment(value: str) -> Start:
 
 
 def moments(value: str) -> dict[str, Start]:
-    found = by_topic(value, 'milliseconds since 1970 such as {"topic": 1700000000000}')
+    found = by_topic(value, 'milliseconds since 1970, such as {"topic": 1700000000000}')
     return {topic: moment(str(time)) for topic, time in found.items()}
 
 
@@ -134,7 +134,7 @@ def columns(value: str) -> tuple[str, ...]:
     found = names(value)
     for each in found:
         if each not in TYPES:
-            raise ValueError(f"column {each!r} does not exist; use {', '.join(TYPES)}")
+            raise ValueError(f"column {each!r} does not exist; choose from {', '.join(TYPES)}")
     return found
 
 
@@ -237,7 +237,9 @@ def renamed(given: Mapping[str, str]) -> dict[str, str]:
     for key, value in given.items():
         name = ALIASES.get(key.lower(), key.lower())
         if name in found:
-            raise BadOption(f"option {key!r} means the same as another one", "set only one of them")
+            raise BadOption(
+                f"option {key!r} has the same meaning as another option", "set only one of them"
+            )
         found[name] = value
     return found
 
@@ -261,9 +263,9 @@ def readable(columns: dict[str, str]) -> dict[str, str]:
     """Return the columns of the user's schema. Raise BadOption if a column is invalid."""
     for name, kind in columns.items():
         if name not in TYPES:
-            raise BadOption(f"column {name!r} does not exist", f"use {', '.join(TYPES)}")
+            raise BadOption(f"column {name!r} does not exist", f"choose from {', '.join(TYPES)}")
         if kind not in TYPES[name]:
-            raise BadOption(f"column {name} is {kind}", f"use {' or '.join(TYPES[name])}")
+            raise BadOption(f"column {name} has type {kind}", f"use {' or '.join(TYPES[name])}")
     return columns
 
 
@@ -327,18 +329,20 @@ def check(found: Mapping[str, Any], *, streaming: bool) -> None:
         if sum(found[name] is not None for name in options) > 1:
             raise BadOption(f"set only one of the options {' and '.join(options)}")
     if found["topics"] is None and found["topicPattern"] is None:
-        raise BadOption("set one of the options topics and topicPattern", f"{NO_TABLES}: {VIEWS}")
+        raise BadOption(
+            "set one of the options topics and topicPattern", f"{NO_TABLES}, so {VIEWS}"
+        )
     for name in OF_BATCHES if streaming else OF_STREAMS:
         if found[name] is not None:
             kind = "a batch" if streaming else "a streaming"
-            raise BadOption(f"option {name} is only allowed in {kind} query")
+            raise BadOption(f"option {name} is allowed only in {kind} query")
     if found["startingOffsets"] == NEW and not streaming:
         raise BadOption(
-            "option startingOffsets is latest, which makes a batch empty", "use an earlier start"
+            "option startingOffsets is latest, so the batch would be empty", "use an earlier start"
         )
     if found["endingOffsets"] == EARLIEST:
         raise BadOption(
-            "option endingOffsets is earliest, which makes a batch empty", "use a later end"
+            "option endingOffsets is earliest, so the batch would be empty", "use a later end"
         )
     if found["timestampType"] == "message" and (
         found["startingOffsetsByTimestamp"] or found["endingOffsetsByTimestamp"]

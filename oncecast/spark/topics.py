@@ -53,7 +53,9 @@ class Topics:
         for name in views.keys() & held.keys():
             end, first = held[name].end, views[name].first
             if end < first:
-                self.lost(f"offsets {end} to {first - 1} of {name!r} are gone, and not archived")
+                self.lost(
+                    f"offsets {end} to {first - 1} of topic {name!r} are gone and not archived"
+                )
         return {
             name: extended(view, held[name]) if name in held else view
             for name, view in views.items()
@@ -123,7 +125,8 @@ class Topics:
         for name in sorted(where):
             if name not in views:
                 raise BadOption(
-                    f"offsets name topic {name!r}, which the query does not read", "remove it"
+                    f"the offsets include topic {name!r}, which the query does not read",
+                    "remove it",
                 )
         return {name: where.get(name, otherwise) for name in views}
 
@@ -149,7 +152,7 @@ class Topics:
         for name, end in ends.items():
             before = start.get(name)
             if before is not None and before.topic_id != end.topic_id:
-                self.lost(f"topic {name!r} was deleted and created again")
+                self.lost(f"topic {name!r} was deleted and recreated")
             if before is None or before.topic_id != end.topic_id:
                 found[name] = end
             else:
@@ -159,18 +162,18 @@ class Topics:
     def _missing(self, name: str) -> str:
         if self._options.topics and name not in self._options.topics:
             return f"topic {name!r} is in the checkpoint, but not in option topics"
-        return f"topic {name!r} is gone"
+        return f"topic {name!r} no longer exists"
 
     def still_there(self, range_: Range, views: Views) -> Range:
         """Return the part of the range that still exists, with the size of its messages."""
         name, first, until = range_.topic, range_.first, range_.until
         view = views.get(name)
         if view is None or view.id != range_.topic_id:
-            fact = "is gone" if view is None else "was deleted and created again"
+            fact = "no longer exists" if view is None else "was deleted and recreated"
             self.lost(f"topic {name!r} {fact}")
             return range_._replace(first=until)
         if first < view.first:
-            self.lost(f"offsets {first} to {min(view.first, until) - 1} of {name!r} are gone")
+            self.lost(f"offsets {first} to {min(view.first, until) - 1} of topic {name!r} are gone")
         size = max(1, view.bytes // max(1, view.next - view.first))
         return range_._replace(first=min(max(first, view.first), until), size=size)
 

@@ -50,7 +50,7 @@ def test_invariant_finds_members_without_live_successors_and_skipped_members() -
     assert "only 3 members" in broken(ring, 3)
     assert blind(ring, [k(0x10), k(0x20)]) == [p(0x20)]
     assert "no live successor" in broken([view(0x10, 0x20)], 0)
-    assert out_of_shape(ring, 2) == "n40 lists n10, n30"
+    assert out_of_shape(ring, 2) == "n40 lists n10, n30, expected n10, n20"
 
 
 @pytest.mark.long

@@ -132,7 +132,7 @@ def test_archives_from_an_older_version_and_other_files_are_refused(tmp_path: Pa
         open_table(tmp_path / "old")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "x.parquet").touch()
-    with pytest.raises(errors.BadArchive, match=r"not an archive: x.parquet"):
+    with pytest.raises(errors.BadArchive, match=r"not part of an archive: x.parquet"):
         open_table(tmp_path / "other")
     (tmp_path / "file").touch()
     with pytest.raises(errors.BadArchive, match="not a directory"):

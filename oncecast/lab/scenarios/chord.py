@@ -121,7 +121,9 @@ class Owners(Checker):
             self._note_owners(sim, event.key, owners)
             self.answered.append(event)
             if event.root not in owners:
-                self.astray.append(f"{node} found {event.root}; it was {' or '.join(owners)}")
+                self.astray.append(
+                    f"{node} found the owner {event.root}, but the owner was {' or '.join(owners)}"
+                )
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "crash":

@@ -62,7 +62,9 @@ class Certainty(Checker):
             certain = [each for each in members if each.owns(key) is Ownership.CERTAIN]
             owners = [member.position.node for member in certain]
             if len(owners) > 1:
-                raise Violation(f"{' and '.join(owners)} are certain that they own {key.hex()[:8]}")
+                raise Violation(
+                    f"{' and '.join(owners)} are all certain that they own key {key.hex()[:8]}"
+                )
 
     def finish(self, sim: Simulation) -> None:
         if self._waiting:

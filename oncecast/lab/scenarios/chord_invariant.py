@@ -64,10 +64,11 @@ def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] =
     members = [view.member.id for view in views]
     views += to_come
     if lost := blind(views, members):
-        return f"{', '.join(position.node for position in lost)} have no live successor"
+        return f"{', '.join(position.node for position in lost)} have no live successors"
     kept = principals(views, members)
     if len(kept) <= successors_max:
-        return f"only {len(kept)} members are skipped by no list; {successors_max + 1} are needed"
+        needed = successors_max + 1
+        return f"only {len(kept)} members are skipped by no successor list (minimum {needed})"
     return ""
 
 
@@ -79,5 +80,6 @@ def out_of_shape(views: Iterable[View], successors_max: int) -> str:
         following = (positions[index + 1 :] + positions[:index])[:successors_max]
         if view.successors != tuple(following):
             listed = ", ".join(position.node for position in view.successors)
-            return f"{view.member.node} lists {listed or 'no member'}"
+            expected = ", ".join(position.node for position in following)
+            return f"{view.member.node} lists {listed or 'no member'}, expected {expected}"
     return ""

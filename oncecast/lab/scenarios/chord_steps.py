@@ -203,7 +203,7 @@ class Schedule:
             wrong = out_of_shape(ring.views(), ring.successors_max)
             if not wrong:
                 return
-        raise Violation(f"after {ROUNDS_MAX} rounds {wrong}")
+        raise Violation(f"after {ROUNDS_MAX} rounds of stabilization, {wrong}")
 
     def _settle(self) -> None:
         for _ in range(SETTLE_MAX):
@@ -213,7 +213,7 @@ class Schedule:
                 self._give_up(*calls[0])
             else:
                 return
-        raise Violation(f"after {SETTLE_MAX} steps there are still messages in flight")
+        raise Violation(f"messages are still in flight after {SETTLE_MAX} steps")
 
 
 CHORD_STEPS = Scenario(

@@ -67,14 +67,16 @@ class Agreement(Checker):
 
     def finish(self, sim: Simulation) -> None:
         if not self.settled(sim):
-            raise Violation(f"views and leaders still change {PATIENCE:g} s after the storm")
+            raise Violation(f"views or leaders are still changing {PATIENCE:g} s after the storm")
         alive = sorted(sim.alive())
         for node in alive:
             group, election = sim.protocol(node, Group), sim.protocol(node, LeaderElection)
             if list(group.view) != alive:
-                raise Violation(f"{node} sees {group.view}; the running nodes are {alive}")
+                raise Violation(
+                    f"{node} has the view {group.view}, but the running nodes are {alive}"
+                )
             if election.leader != alive[0]:
-                raise Violation(f"{node} follows {election.leader!r}, not {alive[0]}")
+                raise Violation(f"{node} follows {election.leader!r}, expected {alive[0]!r}")
 
 
 def play(sim: Simulation, nodes: int) -> Figures:

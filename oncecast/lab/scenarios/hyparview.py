@@ -39,13 +39,18 @@ def check_bounds(view: HyParView) -> None:
         or len(view.lost) > view.active_max
         or len(view.tried) > view.passive_max
     ):
-        raise Violation(f"{view.me} exceeds a limit: {view.active} {view.passive} {view.asked}")
+        raise Violation(
+            f"{view.me} exceeds a limit: active {view.active}, passive {view.passive}, "
+            f"asked {view.asked}"
+        )
     if view.me in view.active or view.me in view.passive:
         raise Violation(f"{view.me} is in its own view")
     if any(peer in view.active for peer in view.passive):
-        raise Violation(f"{view.me} has a peer in both views")
+        raise Violation(f"{view.me} has a peer in both its active and its passive view")
     if view.watched.keys() != view.active.keys() | view.asked.keys():
-        raise Violation(f"{view.me} watches {list(view.watched)}, has {list(view.active)}")
+        raise Violation(
+            f"{view.me} watches {list(view.watched)}, but its view is {list(view.active)}"
+        )
 
 
 class Views(Checker):
@@ -65,7 +70,9 @@ class Views(Checker):
             if isinstance(effect, Emit):
                 self._note(step.node, announced, effect)
         if list(view.active) != list(announced):
-            raise Violation(f"{step.node} has {list(view.active)} but announced {list(announced)}")
+            raise Violation(
+                f"{step.node} announced {list(announced)}, but its view is {list(view.active)}"
+            )
         check_bounds(view)
 
     def _note(self, node: NodeId, announced: dict[NodeId, None], effect: Emit) -> None:
@@ -93,10 +100,12 @@ class Views(Checker):
         for node, peers in active.items():
             for peer in peers:
                 if node not in active[peer]:
-                    return f"{node} has {peer} as a neighbour, but {peer} does not have {node}"
+                    return (
+                        f"{peer} is a neighbour of {node}, but {node} is not a neighbour of {peer}"
+                    )
         parts = part_sizes(links)
         if min(parts) < len(sim.nodes):
-            return f"the overlay is not connected; a part has {min(parts)} nodes"
+            return f"the overlay is not connected: one part has only {min(parts)} nodes"
         return ""
 
 

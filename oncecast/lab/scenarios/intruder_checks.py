@@ -95,7 +95,7 @@ class Watchman(Checker):
         }
         for what, (found, limit) in kept.items():
             if found > limit:
-                raise Violation(f"{gateway.me} keeps {found} {what} of {client} (limit {limit})")
+                raise Violation(f"{gateway.me} holds {found} {what} for {client} (limit {limit})")
 
     def finish(self, sim: Simulation) -> None:
         for node in sim.nodes.values():
@@ -114,7 +114,10 @@ def check_kept_answers(node: NodeId, client: NodeId, state: ClientState) -> None
     for answer in state.answered.values():
         size = len(ENCODER.encode(answer))
         if size > ANSWER_BYTES_MAX:
-            raise Violation(f"{node} keeps {size} bytes of one answer to {client}: {answer!r:.300}")
+            raise Violation(
+                f"{node} keeps an answer of {size} bytes for {client} (limit {ANSWER_BYTES_MAX}): "
+                f"{answer!r:.300}"
+            )
 
 
 def reveals_nothing(effect: Effect, sender: NodeId, message: Value, service: Service) -> bool:
@@ -144,7 +147,9 @@ def check_executed(principal: str, request: Value, service: Service) -> None:
     else:
         allowed = True  # `is_foreign` has already decided this
     if not allowed or is_oversized(command):
-        raise Violation(f"{service.me} executes {command!r:.300} for {principal!r}")
+        raise Violation(
+            f"{service.me} executes a forbidden command for {principal!r}: {command!r:.300}"
+        )
 
 
 def is_oversized(command: Value) -> bool:
@@ -167,7 +172,7 @@ def check_answer(client: NodeId, message: Value) -> None:
     else:
         shown = list(message.users) if isinstance(message, AccessView) else []
     if shown:
-        raise Violation(f"{client} got a {type(message).__name__} that shows {shown[:3]}")
+        raise Violation(f"{client} got a {type(message).__name__} that reveals {shown[:3]}")
 
 
 def check_state(service: Service, honest: Overheard, version: int) -> None:
@@ -184,6 +189,9 @@ def check_state(service: Service, honest: Overheard, version: int) -> None:
     sources = [name for name in registry.staging.sources if not name.startswith(HOSTILE_NAMES)]
     found += [name for name in sources if name not in honest.names]
     if found:
-        raise Violation(f"{service.me}: intruders have made {found[:3]!r:.300}")
+        raise Violation(f"{service.me}: intruders have created {found[:3]!r:.300}")
     if registry.access.version != version:
-        raise Violation(f"{service.me}: users or rules have changed: {registry.access.version}")
+        raise Violation(
+            f"{service.me}: users and rules have version {registry.access.version}, expected "
+            f"{version}"
+        )

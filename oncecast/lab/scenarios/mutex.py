@@ -126,7 +126,7 @@ class Exclusive(Checker):
             case Acquired(self.lock, token) | Renewed(self.lock, token):
                 if token <= self.token:
                     raise Violation(
-                        f"{node} got token {token} after token {self.token} was granted"
+                        f"{node} got token {token}, but token {self.token} has already been granted"
                     )
                 self.token = self.tokens[node] = token
                 self._no_other(sim, node)
@@ -146,7 +146,7 @@ class Exclusive(Checker):
             event = effect.event if type(effect) is Emit else None
             given = isinstance(event, Acquired | Renewed) and event.lock == self.lock
             if given and not may_act(sim, step.node, self.lock):
-                raise Violation(f"{step.node} got the lock after its lease ended")
+                raise Violation(f"{step.node} got the lock, but its lease has already ended")
         if step.kind == "crash":
             self.waiting.pop(step.node, None)
             self.acting.pop(step.node, None)
@@ -154,10 +154,10 @@ class Exclusive(Checker):
     def finish(self, sim: Simulation) -> None:
         if self.waiting:
             raise Violation(
-                f"{', '.join(self.waiting)} waited for the lock {self.lock} and never got it"
+                f"{', '.join(self.waiting)} waited for lock {self.lock}, but never got it"
             )
         if self.touched != sorted(self.touched):
-            raise Violation(f"the fence admitted a late holder: {self.touched}")
+            raise Violation(f"the fence admitted a late holder; the tokens were {self.touched}")
 
     def _no_other(self, sim: Simulation, node: NodeId) -> None:
         for other in self.acting:

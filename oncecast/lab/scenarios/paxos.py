@@ -131,7 +131,7 @@ class Campaign(Checker):
         """Describe a fault in the membership, or return an empty string."""
         config = self.history.configs[-1][1]
         if len(config.members) < config.size:
-            return f"{config} has free seats although there are spare nodes"
+            return f"{config} has free seats, but there are spare nodes"
         if len(config.members) > config.size:
             return f"{config} has too many members (limit {config.size})"
         for member in config.members:

@@ -86,7 +86,7 @@ class Durability(Rule):
         if paxos.incarnation != disk.incarnation:
             return  # the promise belongs to an older incarnation
         if paxos.log.promised < disk.promised:
-            raise Violation(f"{paxos.me} forgot its promise of {disk.promised} in a crash")
+            raise Violation(f"{paxos.me} forgot its promise of ballot {disk.promised} in a crash")
         known = max(paxos.applied, paxos.log.certain)
         for slot, ballot in disk.votes.items():
             # A slot that is known to be chosen needs no vote.
@@ -97,14 +97,14 @@ class Durability(Rule):
         vote, found = paxos.log.votes.get(slot, BOTTOM), paxos.log.readable(slot)
         if vote < ballot:
             raise Violation(
-                f"{paxos.me} forgot in a crash that it accepted slot {slot} at {ballot}"
+                f"{paxos.me} forgot its vote for slot {slot} at ballot {ballot} in a crash"
             )
         if vote == ballot and found not in (None, item):
             raise Violation(f"{paxos.me} restored {found} for slot {slot}, but it accepted {item}")
 
     def look(self, paxos: Status) -> None:
         if paxos.log.promised < self.promised[paxos.me]:
-            raise Violation(f"{paxos.me} went back to the lower ballot {paxos.log.promised}")
+            raise Violation(f"{paxos.me} went back to a lower promise, ballot {paxos.log.promised}")
         self.promised[paxos.me] = paxos.log.promised
 
 
@@ -146,7 +146,7 @@ class Reports(Rule):
         slot, history = vote.slot, self.history
         proposed = history.proposed.get(slot, {}).get(vote.ballot)
         if vote.item != proposed and not history.is_chosen(slot, vote.item):
-            raise Violation(f"{node} reports {vote}, but the proposal was {proposed}")
+            raise Violation(f"{node} reports {vote}, but the proposed value was {proposed}")
 
     def _promise(self, send: Send, paxos: Status) -> None:
         message, node = cast("Promise", send.message), paxos.me
@@ -154,7 +154,7 @@ class Reports(Rule):
             self._reported(node, vote)
         if message.ballot < paxos.log.promised:
             raise Violation(
-                f"{node} promises {message.ballot} after it promised {paxos.log.promised}"
+                f"{node} promises ballot {message.ballot} after the higher {paxos.log.promised}"
             )
         self._on_disk(node, message.ballot, send.after)
         disk = self.history.disks[node]
@@ -177,7 +177,9 @@ class Reports(Rule):
             return
         written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
         if ballot > max(written, default=BOTTOM):
-            raise Violation(f"{node} promises or follows {ballot} before it is on disk")
+            raise Violation(
+                f"{node} promises or follows ballot {ballot} before the promise is on disk"
+            )
 
     def _accepted(self, send: Send, paxos: Status) -> None:
         message, disk = cast("Accepted", send.message), self.history.disks[paxos.me]
@@ -188,13 +190,17 @@ class Reports(Rule):
         }
         for slot in range(max(message.first, self.history.last + 1), message.last + 1):
             if votes.get(slot, disk.votes.get(slot)) != message.ballot:
-                raise Violation(f"{paxos.me} reports its vote for slot {slot} before it is on disk")
+                raise Violation(
+                    f"{paxos.me} reports a vote for slot {slot} before the vote is on disk"
+                )
 
     def _chosen(self, send: Send, paxos: Status) -> None:
         message = cast("Chosen", send.message)
         last = message.first + len(message.items) - 1
         if last > paxos.applied:
-            raise Violation(f"{paxos.me} reports a value for slot {last}, which it has not applied")
+            raise Violation(
+                f"{paxos.me} reports a value for slot {last}, but has not applied this slot"
+            )
 
 
 def ballot_of(record: Value) -> Ballot:
@@ -224,11 +230,11 @@ class Applied(Rule):
             raise Violation(f"{node} went back from applied slot {self.applied[node]} to {applied}")
         if applied > history.last:
             raise Violation(
-                f"{node} applied slot {applied}, but only {history.last} slots are chosen"
+                f"{node} applied slot {applied}, but only slots up to {history.last} are chosen"
             )
         if paxos.log.chain != history.chosen[applied].chain:
             raise Violation(
-                f"{node} applied values other than the chosen ones up to slot {applied}"
+                f"{node} applied values up to slot {applied} that differ from the chosen values"
             )
         self.applied[node] = applied
 
@@ -239,11 +245,13 @@ class Applied(Rule):
         decided, node, history = cast("Decided", emit.event), paxos.me, self.history
         slot = decided.slot
         if not history.is_chosen(slot, Item(COMMAND, decided.value)):
-            raise Violation(f"{node} reports {decided} as decided, but it is not chosen")
+            raise Violation(f"{node} reports {decided}, but this value is not chosen")
         before = self.reported.get(node, slot - 1)
         between = [each for each in range(before + 1, slot) if self._is_command(each)]
         if slot <= before or between:
-            raise Violation(f"{node} reported slot {before}, then {slot}, and skipped {between}")
+            raise Violation(
+                f"{node} reported slot {slot} after slot {before}; it skipped slots {between}"
+            )
         self.reported[node] = slot
 
     def _is_command(self, slot: int) -> bool:
@@ -269,9 +277,11 @@ class Elected(Rule):
             member for member in members if self.history.promises.get(member, BOTTOM) >= term.ballot
         ]
         if paxos.applied < term.promises.known:
-            raise Violation(f"{paxos.me} leads without the current membership")
+            raise Violation(f"{paxos.me} leads, but does not know the current membership")
         if 2 * len(promised) <= len(members):
-            raise Violation(f"{paxos.me} leads with the promises of only {promised} of {members}")
+            raise Violation(
+                f"{paxos.me} leads, but only {promised} of {members} have promised its ballot"
+            )
 
 
 class Proposals(Rule):
@@ -293,7 +303,7 @@ class Proposals(Rule):
         for slot in range(applied + 1, record.slot):
             if self._is_membership(slot, record.ballot):
                 raise Violation(
-                    f"{record} is proposed after the unapplied membership change at slot {slot}"
+                    f"{record} is proposed before the membership change at slot {slot} is applied"
                 )
 
     def _is_membership(self, slot: int, ballot: Ballot) -> bool:
@@ -328,7 +338,7 @@ class Proposals(Rule):
             if free and sum(each <= highest for each in best) >= config.majority:
                 return
         raise Violation(
-            f"slot {slot}: {item} is proposed at {ballot}, which the votes {best} forbid"
+            f"slot {slot}: {item} is proposed at ballot {ballot}, but the votes {best} forbid it"
         )
 
 
@@ -370,7 +380,9 @@ class LeasePromises(Rule):
         leader, end = self.bound.get(me, (ballot, 0.0))
         # A majority has promised the leader's ballot, so a lower ballot cannot win an election.
         if ballot > leader and ballot.node != leader.node and end > paxos.now:
-            raise Violation(f"{me} promises {ballot} during its lease to {leader}")
+            raise Violation(
+                f"{me} promises ballot {ballot} during its lease to the leader at ballot {leader}"
+            )
 
 
 class Leases(Rule):
@@ -415,7 +427,9 @@ class Leases(Rule):
             elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
                 leaders.append(node)
                 if paxos.applied < self.acknowledged:
-                    raise Violation(f"{node} leads without acknowledged slot {self.acknowledged}")
+                    raise Violation(
+                        f"{node} leads, but has not applied acknowledged slot {self.acknowledged}"
+                    )
         if len(leaders) > 1:
             raise Violation(f"{' and '.join(leaders)} have leases at the same time")
 
@@ -429,7 +443,7 @@ class Leases(Rule):
                 bound.append(member)
         if len(bound) < paxos.config.majority:
             raise Violation(
-                f"{paxos.me} claims a lease of {paxos.config.members}; only {bound} have granted it"
+                f"{paxos.me} claims a lease from {paxos.config.members}, but only {bound} grant it"
             )
 
 
@@ -450,7 +464,9 @@ class Memberships(Rule):
         self.seen[paxos.me] = version
         config = self.history.config(paxos.applied)
         if paxos.config != config:
-            raise Violation(f"{paxos.me} has membership {paxos.config}; the chosen one is {config}")
+            raise Violation(
+                f"{paxos.me} has membership {paxos.config}, but the chosen one is {config}"
+            )
 
 
 class States(Rule):
@@ -465,21 +481,21 @@ class States(Rule):
     def _trimmed(self, trim: Trim, paxos: Status) -> None:
         needed = paxos.log.first_record(paxos.log.kept)
         if needed is not None and trim.number > needed:
-            raise Violation(f"{paxos.me} trims record {needed}, which it still needs")
+            raise Violation(f"{paxos.me} trims record {needed}, but still needs it")
 
     def _saved(self, snapshot: Snapshot, paxos: Status) -> None:
         state, node, history = cast("Checkpoint", snapshot.state), paxos.me, self.history
         slot = state.slot
         if slot > history.last or state.chain != history.chosen[slot].chain:
-            raise Violation(f"{node} saves a state that differs from the one at slot {slot}")
+            raise Violation(f"{node} saves a snapshot that differs from the state at slot {slot}")
         # A node that has not learned any membership has version 0.
         if state.config.version and state.config != history.config(slot):
             raise Violation(
-                f"{node} saves {state.config} at slot {slot}, not {history.config(slot)}"
+                f"{node} saves {state.config} at slot {slot}, expected {history.config(slot)}"
             )
         if state.promised != paxos.log.promised:
             raise Violation(
-                f"{node} saves promise {state.promised}, but promised {paxos.log.promised}"
+                f"{node} saves the promise {state.promised}, but promised {paxos.log.promised}"
             )
 
 

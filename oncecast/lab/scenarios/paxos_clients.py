@@ -179,11 +179,12 @@ class Publisher(Client):
         there = [offset for offset in found.values() if offset >= 0]
         if lost or len(set(self.promised)) != len(self.promised) or there != sorted(there):
             raise Violation(
-                f"{self.me}: messages are out of order, or {lost} are acknowledged and lost"
+                f"{self.me}: messages are out of order or repeated, or acknowledged messages are "
+                f"lost: {lost}"
             )
         if self.starts == 1 and not self.fenced and len(self.promised) < self.puts:
             raise Violation(
-                f"{self.me}: only {len(self.promised)} of {self.puts} puts are acknowledged"
+                f"{self.me}: only {len(self.promised)} of {self.puts} puts were acknowledged"
             )
 
 
@@ -229,7 +230,9 @@ class Subscriber(Client):
                 self.ask(local.Read(self.topic, self.subscription, start, push=self.push))
             case local.Positioned(_, _, offset):
                 if self._expected < 0 and offset > len(self.seen):
-                    raise Violation(f"{self.me} begins at {offset}, after {len(self.seen) - 1}")
+                    raise Violation(
+                        f"{self.me} starts at {offset}, but has read only to {len(self.seen) - 1}"
+                    )
                 self.positioned = True
                 self._expected = offset
                 self.inbox.position(offset)
@@ -290,16 +293,18 @@ class Subscriber(Client):
         self._expected += 1
         if offset < self._redelivered_below and not message.redelivered:
             raise Violation(
-                f"{self.me}: offset {offset} was rejected but is not marked as redelivered"
+                f"{self.me}: offset {offset} was rejected, but is not marked as redelivered"
             )
         if offset == len(self.seen):
             self.seen.append(message.value)
         elif offset > len(self.seen) or self.seen[offset] != message.value:
             raise Violation(
-                f"{self.me} has read {len(self.seen)} messages; {message} is not the next one"
+                f"{self.me} has read {len(self.seen)} messages, but {message} is not the next one"
             )
         elif not message.redelivered:
-            raise Violation(f"{self.me}: offset {offset} arrives again but is not marked")
+            raise Violation(
+                f"{self.me}: offset {offset} arrived again, but is not marked as redelivered"
+            )
 
 
 class Outboxes(Checker):
@@ -333,11 +338,11 @@ def check_topic(
     readers = [reader for reader in subscribers if reader.ended is None]
     log = max((reader.seen for reader in readers), key=len)
     if len(set(log)) != len(log):
-        raise Violation("a message is in the topic twice")
+        raise Violation("the topic contains a message twice")
     for reader in readers:
         if reader.seen != log:
             raise Violation(
-                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or wrong ones"
+                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or other messages"
             )
         if reader.stores_offset and reader.effects != log:
             raise Violation(f"the results of {reader.me} differ from the topic's messages")
@@ -346,5 +351,5 @@ def check_topic(
     there = set(log)
     for value in outbox:
         if value not in there:
-            raise Violation(f"{value!r} was in an outbox but is lost")
+            raise Violation(f"{value!r} was in an outbox, but is not in the topic")
     return log

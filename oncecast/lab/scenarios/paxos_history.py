@@ -116,14 +116,14 @@ class GroupHistory(Checker):
             item = Item(record.kind, record.data)
             if not self.is_chosen(record.slot, item):
                 raise Violation(
-                    f"{node} learned {item} for slot {record.slot}, which is not chosen"
+                    f"{node} learned {item} for slot {record.slot}, but it is not the chosen value"
                 )
 
     def propose(self, node: NodeId, slot: int, ballot: Ballot, item: Item) -> None:
         before = self.proposed.setdefault(slot, {}).setdefault(ballot, item)
         if before != item:
             raise Violation(
-                f"{node} has {item} for slot {slot} at {ballot}; {before} was proposed before"
+                f"{node} has {item} for slot {slot} at ballot {ballot}, but {before} was proposed"
             )
         if self._forgotten <= slot <= self.last:
             self._keeps(slot, ballot, item)
@@ -144,8 +144,8 @@ class GroupHistory(Checker):
         choice = self.chosen[slot]
         if ballot > choice.ballot and item != choice.item:
             raise Violation(
-                f"slot {slot}: {item} proposed at {ballot}, but {choice.item} "
-                f"was chosen at {choice.ballot}"
+                f"slot {slot}: {item} is proposed at ballot {ballot}, but {choice.item} was chosen "
+                f"at ballot {choice.ballot}"
             )
 
     # -- records on disk --
@@ -159,7 +159,7 @@ class GroupHistory(Checker):
             case Born(incarnation, _):
                 member = Member(node, incarnation)
                 if member in self.incarnations:
-                    raise Violation(f"{node} reuses incarnation {incarnation} of a lost disk")
+                    raise Violation(f"{node} reuses incarnation {incarnation} from a lost disk")
                 disk.incarnation = incarnation
                 self.incarnations[member] = None
             case NewIncarnation(incarnation):

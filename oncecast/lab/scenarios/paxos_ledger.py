@@ -111,11 +111,11 @@ class Order:
             return
         known = self._slots.setdefault(key, slot)
         if known != slot:
-            raise Violation(f"put {key} is at slot {known} and at slot {slot}")
+            raise Violation(f"put {key} is both at slot {known} and at slot {slot}")
         if slot <= self._behind[key]:
             raise Violation(
-                f"put {key} is at slot {slot}; a put at {self._behind[key]} was acknowledged "
-                "before it was made"
+                f"put {key} is at slot {slot}, but a put at slot {self._behind[key]} was "
+                "acknowledged before this put was made"
             )
 
     def acknowledged(self, key: Key) -> bool:
@@ -123,7 +123,7 @@ class Order:
         if key not in self._behind:
             return False
         if key not in self._slots:
-            raise Violation(f"put {key} is acknowledged but no replica has applied it")
+            raise Violation(f"put {key} is acknowledged, but no replica has applied it")
         self._latest = max(self._latest, self._slots[key])
         return True
 
@@ -166,7 +166,7 @@ class Ledger(Protocol):
         self.slot, self.kept = slot, deque(kept, maxlen=self.snapshots.kept)
 
     def learn(self, slot: int, value: bytes) -> None:
-        assert slot > self.slot, f"{self.me}: slot {slot} after {self.slot}"
+        assert slot > self.slot, f"{self.me}: slot {slot} arrived after slot {self.slot}"
         self.slot = slot
         producer, sequence, _ = decode(value)
         if sequence == self.next.get(producer, 0):
@@ -204,7 +204,7 @@ class Ledger(Protocol):
                 put = self.waiting.pop(token, None)
                 if put is not None and value != command(put):
                     raise Violation(
-                        f"{self.me} observes {put} at slot {slot}, which has another value"
+                        f"{self.me} reports {put} at slot {slot}, but the slot has another value"
                     )
                 if put is not None and put.sequence < self.next.get(put.producer, 0):
                     self.emit(Acked(put.producer, put.sequence, slot), after=0)
@@ -363,18 +363,20 @@ class Ledgers:
                 if (producer.number, put.sequence) not in self.acked
             ]
             if left:
-                raise Violation(f"producer {producer.number} got no acknowledgement of puts {left}")
+                raise Violation(
+                    f"producer {producer.number} got no acknowledgement for puts {left}"
+                )
         digests: dict[bytes, NodeId] = {}
         for node, layers in stacks.items():
             (ledger,) = layers
             assert isinstance(ledger, Ledger)
             if ledger.next != made:
-                raise Violation(f"{node} has {ledger.next} puts by producer, expected {made}")
+                raise Violation(f"{node} has the put counts {ledger.next}, expected {made}")
             damaged = [
                 slot for slot, _ in ledger.kept if ledger.group.status.log.readable(slot) is None
             ]
             if damaged:
-                raise Violation(f"{node} cannot read slots {damaged} and has not fetched them")
+                raise Violation(f"{node} cannot read slots {damaged}, but has not fetched them")
             digests.setdefault(ledger.digest(), node)
         if len(digests) != 1:
             raise Violation(f"{', '.join(digests.values())} have different states")

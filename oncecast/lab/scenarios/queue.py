@@ -157,14 +157,18 @@ class Once(Checker):
             return
         asked = self.asked.pop(event.ticket)
         if asked[:2] != (node, event.queue):
-            raise Violation(f"{node} got {event}, but {asked.node} asked {asked.queue} for it")
+            raise Violation(
+                f"{node} got {event}, but {asked.node} requested it from queue {asked.queue}"
+            )
         if event.data is None:
             if asked.wait:
-                raise Violation(f"{node} waits for an element but got an empty answer")
+                raise Violation(f"{node} waits for an element, but got an empty answer")
         elif event.data not in self.put:
-            raise Violation(f"{node} took {event.data!r}, which was never put in")
+            raise Violation(f"{node} took {event.data!r}, but no node put it into a queue")
         elif event.data in self.taken:
-            raise Violation(f"{node} took {event.data!r} after {self.taken[event.data]}")
+            raise Violation(
+                f"{node} took {event.data!r}, but {self.taken[event.data]} has already taken it"
+            )
         else:
             self.taken[event.data] = node
         if self.draining:
@@ -186,12 +190,12 @@ class Once(Checker):
         """
         for ticket, asked in self.asked.items():
             if not asked.wait and not asked.withdrawn:
-                return f"{asked.node} got no answer for ticket {ticket}, which does not wait"
+                return f"{asked.node} got no answer for ticket {ticket}, which must not wait"
         gone = self.gone(sim)
         for data, by in self.put.items():
             survived = by is None or sim.nodes[by[0]].starts == by[1]
             if data not in self.taken and data not in gone and survived:
-                return f"{data!r} of {by} was never taken"
+                return f"{data!r}, put by {by}, was never taken"
         for node in sim.nodes:
             queue = queue_of(sim, node)
             assert isinstance(queue, FifoQueue | PaxosQueue)

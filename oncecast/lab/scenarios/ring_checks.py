@@ -42,7 +42,9 @@ class Owners(Checker):
                         if registry.elsewhere(topic) is None:
                             other = owners.setdefault(topic, group)
                             if other != group:
-                                raise Violation(f"{topic} is owned by {other} and by {group}")
+                                raise Violation(
+                                    f"topic {topic} is owned by both {other} and {group}"
+                                )
         self._check_arcs()
         for topic, group in owners.items():
             self.moves += self._last.get(topic, group) != group

@@ -130,7 +130,9 @@ class Roamer(Client):
         """
         waiting = [each for each in self.waiting.values() if not self._may_wait(each)]
         if waiting:
-            raise Violation(f"{self.me} got no answer to {waiting[:3]}")
+            raise Violation(
+                f"{self.me} got no answer to {len(waiting)} requests, including {waiting[:3]}"
+            )
 
     def _may_wait(self, request: Value) -> bool:
         return bool(self.habits.limits) and isinstance(request, local.Produce)

@@ -57,7 +57,7 @@ def run(
 ) -> Outcome:
     """Run one seed and return the outcome, which includes any violation or exception."""
     count = scenario.nodes if nodes is None else nodes
-    assert count >= scenario.nodes_min, f"{scenario.name} needs {scenario.nodes_min} nodes"
+    assert count >= scenario.nodes_min, f"{scenario.name} needs at least {scenario.nodes_min} nodes"
     trace = Trace(show)
     sim = Simulation(seed, trace=trace)
     figures: Figures = {}

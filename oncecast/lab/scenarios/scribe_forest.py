@@ -56,14 +56,16 @@ class Audience(Checker):
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if isinstance(event, Multicasted):
             if node not in self.joined[event.topic]:
-                raise Violation(f"{node} delivers on {event.topic}, which it has not joined")
+                raise Violation(
+                    f"{node} delivered a message on {event.topic}, but has not joined this topic"
+                )
             if self.messages.get(event.payload) != event.topic:
                 raise Violation(
-                    f"{node} delivers on {event.topic} a payload that no node sent there"
+                    f"{node} delivered a payload on {event.topic} that no node sent on this topic"
                 )
             got = self.got.setdefault(event.payload, {})
             if node in got:
-                raise Violation(f"{node} delivers {event.payload!r} twice")
+                raise Violation(f"{node} delivered {event.payload!r} twice")
             got[node] = None
 
     def missing(self, sim: Simulation, payload: bytes) -> list[NodeId]:
@@ -157,7 +159,9 @@ class Forest:
         self.sim.run(until=self.sim.now + SPREAD_SECONDS)
         for payload in messages:
             if missing := self.audience.missing(self.sim, payload):
-                raise Violation(f"{len(missing)} members did not get {payload!r}: {missing[:3]}")
+                raise Violation(
+                    f"{len(missing)} members did not get {payload!r}, including {missing[:3]}"
+                )
 
     def kill(self, share: float) -> None:
         for node in self.sim.rng.sample(self.names, int(len(self.names) * share)):
@@ -224,6 +228,6 @@ class Forest:
         began = self.sim.now
         while wrong():
             if self.sim.now - began >= heartbeats * HEARTBEAT:
-                raise Violation(f"after {heartbeats:g} heartbeats {wrong()}")
+                raise Violation(f"after {heartbeats:g} heartbeats, {wrong()}")
             self.sim.run(until=self.sim.now + HEARTBEAT / 10)
         return (self.sim.now - began) / HEARTBEAT

@@ -196,7 +196,7 @@ class Sessions(Checker):
         if self.ager is not None:
             self.ager.check()
         if self.relay is not None and not self.relay.done:
-            raise Violation(f"{self.relay} has not stored all messages in its outboxes")
+            raise Violation(f"{self.relay}: not all messages in the outboxes have been stored")
         check_topic(self.publishers, self.subscribers, self.outboxes.safe.get(TOPIC, ()))
         for roamer in self.roamers:
             roamer.check()

@@ -84,13 +84,15 @@ class Views(Checker):
             return  # a simulator action on many nodes, or on a crashed node
         view = view_of(sim, step.node)
         if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
-            raise Violation(f"{step.node} has the view {view}")
+            raise Violation(f"{step.node} has the invalid view {view} (limit {VIEW_MAX})")
 
     def finish(self, sim: Simulation) -> None:
         enough = min(VIEW_MAX, len(sim.nodes) - 1)
         for node in sim.nodes:
             if len(view_of(sim, node)) < enough:
-                raise Violation(f"{node} knows only {view_of(sim, node)}")
+                raise Violation(
+                    f"{node} has the view {view_of(sim, node)}, expected {enough} nodes"
+                )
 
 
 def view_of(sim: Simulation, node: NodeId) -> list[NodeId]:

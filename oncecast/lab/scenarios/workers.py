@@ -172,19 +172,19 @@ class Workshop(Checker):
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
         reference = self.reference
         if reference.unsettled:
-            raise Violation(f"offsets {reference.unsettled} are not settled")
+            raise Violation(f"offsets {reference.unsettled} were never settled")
         if len(set(reference.values)) != len(reference.values):
-            raise Violation("a message is in the topic twice")
+            raise Violation("the topic contains a message twice")
         for feeder in self.feeders:
             feeder.check(reference.values)
         for value in self.outboxes.safe.get(TOPIC, ()):
             if value not in reference.values:
-                raise Violation(f"{value!r} was in an outbox but is lost")
+                raise Violation(f"{value!r} was in an outbox, but is not in the topic")
         self._check_deliveries()
         for node, (made, *_) in stacks.items():
             assert isinstance(made, Service)
             if made.machine.checksum() != reference.checksum:
-                raise Violation(f"{node} has another state than the reference")
+                raise Violation(f"the state of {node} differs from the reference")
 
     def _check_deliveries(self) -> None:
         starts: dict[int, int] = {}

@@ -127,11 +127,17 @@ class WorkerApp(Client):
             worker, counted = self.reference.holders.get(lease, ("", 0))
             self._worker = worker
             if not worker.startswith(f"{self.me.partition('#')[0]}#") or counted != deliveries:
-                raise Violation(f"{self.me} got {lease}, delivery {deliveries}, of {worker!r}")
+                raise Violation(
+                    f"{self.me} got lease {lease} as delivery {deliveries}, but worker {worker!r} "
+                    f"holds it as delivery {counted}"
+                )
             if lease in self._given:
-                raise Violation(f"{self.me} got {lease} twice")
-            if message.value != self.reference.values[message.offset]:
-                raise Violation(f"{self.me} got {message.value!r} at offset {message.offset}")
+                raise Violation(f"{self.me} got lease {lease} twice")
+            put = self.reference.values[message.offset]
+            if message.value != put:
+                raise Violation(
+                    f"{self.me} got {message.value!r} at offset {message.offset}, expected {put!r}"
+                )
             self._given.add(lease)
             self._queue.append(lease)
             self.soon(self._pause(), self._start)
@@ -196,7 +202,10 @@ class WorkerApp(Client):
                 self._worker,
             )
             if held:
-                raise Violation(f"{self.me} was told that it has lost {token}, {offset}")
+                raise Violation(
+                    f"{self.me} was told that it lost the lease on offset {offset} (token "
+                    f"{token}), but it still holds the lease"
+                )
             if (token, offset) in self._queue:
                 self._queue.remove((token, offset))
 
@@ -207,7 +216,9 @@ class WorkerApp(Client):
             if (token, offset) in self._lost:
                 continue
             if self.reference.accepted.get(offset) != token:
-                raise Violation(f"{self.me}: the ack of offset {offset} is confirmed and lost")
+                raise Violation(
+                    f"{self.me}: the ack of offset {offset} was confirmed, but it is lost"
+                )
 
     def _haunt(self) -> None:
         """Settle with the tokens of an earlier process, under its name or another one."""

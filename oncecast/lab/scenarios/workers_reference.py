@@ -94,7 +94,7 @@ class Reference(Checker):
         return self._queue.next if self.model is not None else 0
 
     def _append(self, data: bytes) -> None:
-        assert self.model is not None, "the topic would drop the messages"
+        assert self.model is not None, "no subscription keeps the messages"
         found = batch.messages(data, topic=TOPIC, offset=0, producer="", sequence=0)
         self.values += [message.value for message in found]
         self.model.append([hashed(message.key) for message in found])
@@ -111,7 +111,7 @@ class Reference(Checker):
     def _granted(self, worker: str, token: int, offset: int) -> None:
         assert self.model is not None
         if offset in self.accepted or offset in self.letters:
-            raise Violation(f"offset {offset} is settled, and leased again to {worker}")
+            raise Violation(f"offset {offset} is already settled, but leased again to {worker}")
         earlier = [each for each, at in self.holders if at == offset]
         if earlier and token <= max(earlier):
             raise Violation(f"token {token} of offset {offset} is not above {max(earlier)}")
@@ -143,15 +143,17 @@ class Reference(Checker):
         for offset, letter in zip(command.offsets, found, strict=True):
             origin = int(letter.headers[DEAD_OFFSET])
             if origin != offset or letter.value != self.values[offset]:
-                raise Violation(f"the dead letter of offset {offset} is {letter}")
+                raise Violation(
+                    f"the dead letter of offset {offset} has another origin or value: {letter}"
+                )
             if offset in self.accepted or offset in self.letters:
-                raise Violation(f"offset {offset} is settled, and buried")
+                raise Violation(f"offset {offset} is already settled, but buried as a dead letter")
             self.letters.append(offset)
         self.model.bury(command.offsets)
 
     def _compare(self, command: object, found: object, expected: object) -> None:
         if found != expected:
-            raise Violation(f"slot {self._slot}: {command}: {found}, not {expected}")
+            raise Violation(f"slot {self._slot}: {command} returned {found}, expected {expected}")
 
     # -- state --
 
@@ -161,10 +163,16 @@ class Reference(Checker):
         if fault:
             raise Violation(f"slot {self._slot}: {fault}")
         topic = self._machine.registry.topics[TOPIC]
-        if topic.subscriptions[SUBSCRIPTION].cursor != expected.cursor:
-            raise Violation(f"slot {self._slot}: the cursor is not {expected.cursor}")
-        if self._machine.bounds(LETTERS)[1] != len(self.letters):
-            raise Violation(f"slot {self._slot}: there are not {len(self.letters)} dead letters")
+        cursor = topic.subscriptions[SUBSCRIPTION].cursor
+        if cursor != expected.cursor:
+            raise Violation(
+                f"slot {self._slot}: the cursor is {cursor}, expected {expected.cursor}"
+            )
+        letters = self._machine.bounds(LETTERS)[1]
+        if letters != len(self.letters):
+            raise Violation(
+                f"slot {self._slot}: expected {len(self.letters)} dead letters, found {letters}"
+            )
 
     @property
     def unsettled(self) -> list[int]:
@@ -177,22 +185,23 @@ def difference(queue: Queue, expected: SharedModel) -> str:
     """Return how the state of the machine differs from the model, or "" if they are equal."""
     opened = expected.in_state(*model.OPEN)
     if sorted(queue.open) != opened:
-        return f"the open offsets are {sorted(queue.open)}, not {opened}"
+        return f"the open offsets are {sorted(queue.open)}, expected {opened}"
     keys: set[int] = set()
     most = expected.settings.deliveries_max
     for offset in opened:
         message, found = expected.messages[offset], queue.open[offset]
         deliveries = queue.deliveries(offset)
         if deliveries != message.deliveries or 0 < most < deliveries:
-            return f"offset {offset} has {deliveries} deliveries, not {message.deliveries}"
+            wanted = f"expected {message.deliveries} (limit {most})"
+            return f"offset {offset} has {deliveries} deliveries, {wanted}"
         if isinstance(found, Grant):
             held = (found.worker, found.token, found.until)
             if held != (message.worker, message.token, message.time):
-                return f"offset {offset} is held by {held}, not {message}"
+                return f"offset {offset} is held by {held}, expected {message}"
             if message.key and expected.settings.by_key:
                 if message.key in keys:
                     return f"two messages with the key of offset {offset} are leased"
                 keys.add(message.key)
         elif NAMES[found] != message.state:
-            return f"offset {offset} is {NAMES[found]}, not {message}"
+            return f"offset {offset} is {NAMES[found]}, expected {message}"
     return ""

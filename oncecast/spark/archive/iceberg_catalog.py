@@ -127,7 +127,7 @@ class DirectoryCatalog(NoopCatalog):  # type: ignore[misc]
             try:
                 os.link(prepared, self._path(version))
             except FileExistsError:
-                raise Overtaken(f"version {version} exists") from None
+                raise Overtaken(f"version {version} already exists") from None
             sync(self._metadata)
         self._point_to(version)
 

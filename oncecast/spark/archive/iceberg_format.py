@@ -75,7 +75,7 @@ class IcebergFormat:
     def _opened(self) -> Table:
         table = self._catalog().load_table()
         if table.location() != self._location(""):
-            fact = f"{self._directory} was moved, but an Iceberg table has absolute paths"
+            fact = f"{self._directory} was moved, but its Iceberg table contains absolute paths"
             raise BadArchive(fact, f"move it back to {table.location().removeprefix('file://')}")
         return table
 

@@ -67,7 +67,7 @@ def archive(
                 files = execute(every, work_of(node, run.path))
                 rows = sum(each.rows for each in ranges)
                 assert sum(each.rows for each in files) == rows, (
-                    "the files contain each message once"
+                    "the files must contain each message once"
                 )
                 if table.commit(before, with_ranges(before.topics, ranges), files):
                     added += rows

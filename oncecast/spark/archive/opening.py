@@ -28,7 +28,7 @@ def open_table(directory: Path, kind: str | None = None) -> Table:
         check_unused(directory)
     stored = kind or "parquet" if found is None else found[1].table
     if kind not in (None, stored):
-        fact = f"{directory} is an archive of format {stored}, not {kind}"
+        fact = f"{directory} is an archive in format {stored}, not {kind}"
         raise BadArchive(fact, f"use --format {stored}, or archive to another directory")
     check_installed(stored)
     return Table(log, FORMATS[stored](log))

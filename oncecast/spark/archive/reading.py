@@ -35,7 +35,7 @@ class Group(NamedTuple):
 def archived(directory: Path) -> dict[str, Archived]:
     """Return what the archive holds per topic."""
     if Log(directory).last() is None:
-        fact = f"{directory} has no archive"
+        fact = f"{directory} does not contain an archive"
         raise BadArchive(fact, "create it with `oncecast pipeline run archive`")
     return open_table(directory).shown().topics
 
@@ -73,7 +73,7 @@ def read(directory: Path, range_: Range, names: Iterable[str]) -> Iterator[pa.Re
                 rows += len(batch)
                 yield batch
     if rows != range_.rows:
-        fact = f"{directory} has {rows:,} of the {range_.rows:,} messages of {range_.topic!r}"
+        fact = f"{directory} has only {rows:,} of the {range_.rows:,} messages of {range_.topic!r}"
         raise BadArchive(
             f"{fact} from offset {range_.first} to {range_.until - 1}",
             "restore its files, or read without option archive",
@@ -98,7 +98,9 @@ def groups(
             opened.push(files.pop_all())
             return found
     fact = f"files in {directory} are missing, or disappear while they are read"
-    raise BadArchive(fact, "try again when no compaction runs, or restore them from a backup")
+    raise BadArchive(
+        fact, "try again when no compaction is running, or restore the files from a backup"
+    )
 
 
 def groups_of(

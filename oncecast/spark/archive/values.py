@@ -119,11 +119,13 @@ def check_unused(directory: Path) -> None:
     """Raise an error if the directory contains anything but an archive."""
     if (directory / "_spark_metadata").exists():
         raise BadArchive(
-            f"{directory} was written by an older version, whose files cannot be continued",
+            f"{directory} was written by an older version and cannot be continued",
             "archive to another directory, with --from to start after the last archived offset",
         )
     if directory.exists() and not directory.is_dir():
         raise BadArchive(f"{directory} is not a directory")
     for each in directory.iterdir() if directory.exists() else ():
         if each.name != INTERNAL:
-            raise BadArchive(f"{directory} has files that are not an archive: {each.name}")
+            raise BadArchive(
+                f"{directory} contains a file that is not part of an archive: {each.name}"
+            )

@@ -77,7 +77,7 @@ def order_of_two() -> Order:
 def test_order_checker_rejects_a_put_that_overtakes_an_acknowledged_put() -> None:
     """REP-1"""
     order_of_two().applied(TWO, 6)
-    with pytest.raises(Violation, match="was acknowledged before it was made"):
+    with pytest.raises(Violation, match="was acknowledged before this put was made"):
         order_of_two().applied(TWO, 4)
 
 

@@ -72,7 +72,7 @@ def test_checker_rejects_a_promise_with_an_unproposed_value() -> None:
     for at in range(len(wrong)):
         votes = (*promise.votes[:at], wrong[at], *promise.votes[at + 1 :])
         sent = Promise(promise.ballot, 1, 1, 0, votes, ())
-        with pytest.raises(Violation, match="but the proposal was"):
+        with pytest.raises(Violation, match="but the proposed value was"):
             reports.effects()[Promise](Send(C, sent, 0), group.status)
 
 
@@ -80,5 +80,5 @@ def test_checker_rejects_a_recalled_vote_with_an_unproposed_value() -> None:
     """REP-1"""
     group, history = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))
-    with pytest.raises(Violation, match="but the proposal was"):
+    with pytest.raises(Violation, match="but the proposed value was"):
         Reports(history).effects()[Recalled](Send(C, recalled, 0), group.status)

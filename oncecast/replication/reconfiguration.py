@@ -75,7 +75,8 @@ class Reconfiguration:
         offered = roster.offers.get(sender)
         if offered is not None and offered.member.incarnation == message.incarnation:
             chosen = roster.chosen_at(message.stamp, self.progress.applied)
-            roster.note_offer(offered.member, message.applied, chosen, offered.level)
+            earlier = roster.chosen_before(message.stamp, chosen)
+            roster.note_offer(offered.member, message.applied, chosen, offered.level, earlier)
             if sender == roster.newcomer:
                 self.look()  # the newcomer may have caught up
         term = self.leader.term

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import NamedTuple
 
 from oncecast.kernel.protocol import NodeId, Protocol
@@ -13,13 +14,17 @@ from oncecast.replication.state import Membership
 
 
 class Offered(NamedTuple):
-    """A node that offers to become a member, and is `lag` slots behind."""
+    """A node that offers to become a member, and is `lag` slots behind.
+
+    `missed` slots of these were already chosen one Beat earlier.
+    """
 
     member: Member
     applied: int
     at: float
     lag: int = 0
     level: int = 1  # the highest entry level that the node can read
+    missed: int = 0
 
 
 TURNED_AWAY_MAX = 64  # nodes to report only once
@@ -40,9 +45,15 @@ class Roster:
         self.levels: dict[Member, int] = {}  # highest level that each member reported in this term
         self._turned_away: dict[NodeId, tuple[int, int]] = {}  # known and needed level, as reported
 
-    def note_offer(self, member: Member, applied: int, chosen: int, level: int = 1) -> None:
-        """Record that a node had applied `applied` of the slots up to `chosen`."""
-        offered = Offered(member, applied, self.io.now, max(0, chosen - applied), level)
+    def note_offer(
+        self, member: Member, applied: int, chosen: int, level: int = 1, earlier: int | None = None
+    ) -> None:
+        """Record that a node had applied `applied` of the slots up to `chosen`.
+
+        The slots up to `earlier` were chosen one Beat earlier.
+        """
+        lag, missed = chosen - applied, (chosen if earlier is None else earlier) - applied
+        offered = Offered(member, applied, self.io.now, max(0, lag), level, max(0, missed))
         self.offers[member.node] = offered
         if member.node == self.newcomer:
             self.newcomer_live = self._may_follow(offered)
@@ -82,9 +93,18 @@ class Roster:
     def caught_up(self, node: NodeId) -> bool:
         """Return whether a node has applied nearly all slots that it knows of.
 
-        Under load, a newcomer never has all decided slots.
+        Under load, a newcomer never has all decided slots. A lone leader sends it no proposals, so
+        the newcomer fetches every slot and stays a round trip behind.
         """
-        return self.offers[node].lag <= self.options.ahead_slots // 64
+        offered, near = self.offers[node], self.options.ahead_slots // 64
+        if self.membership.others():
+            return offered.lag <= near
+        return self._may_follow(offered) and offered.missed <= near
+
+    def chosen_before(self, stamp: float, applied: int) -> int:
+        """Return the last chosen slot that the Beat before the one sent at `stamp` reported."""
+        pairs = pairwise(self.beats)
+        return next((known for (_, known), (at, _) in pairs if at == stamp), applied)
 
     def chosen_at(self, stamp: float, applied: int) -> int:
         """Return the last chosen slot that the Beat sent at time `stamp` reported."""

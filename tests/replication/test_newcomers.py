@@ -16,6 +16,7 @@ from oncecast.replication.messages import (
     Accept,
     Accepted,
     Beat,
+    BeatDue,
     Chosen,
     Flush,
     Heard,
@@ -115,6 +116,60 @@ def test_newcomer_gets_no_proposals_from_a_lone_leader() -> None:
     group.state.progress.applied = 100_000
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
     assert (group.state.roster.newcomer, propose(group)) == (D, [])
+
+
+@pytest.mark.parametrize(("missed", "added"), [(0, True), (AHEAD // 64, True), (65, False)])
+def test_lone_leader_adds_a_newcomer_that_is_one_beat_behind(missed: int, added: bool) -> None:
+    """REP-2: the newcomer gets no proposals, so it is always a round trip behind.
+
+    Found by the scenario "paxos" with 5 nodes and seed 6005788.
+    """
+    group = leading(config=Config(1, THREE.members[:1], 3))
+    group.state.progress.applied = 100_000
+    hear(group, D, Offer(9, 0))
+    before = group.applied
+    group.state.progress.applied += 900
+    group.now += group.options.heartbeat
+    group.timeout(BeatDue())
+    reports(group, D, before - missed)
+    assert is_added(group) == added
+
+
+def test_lone_leader_adds_no_newcomer_that_is_too_far_behind_for_proposals() -> None:
+    group = leading(config=Config(1, THREE.members[:1], 3))
+    group.state.progress.applied = 100_000
+    hear(group, D, Offer(9, 0))
+    before = group.applied
+    group.state.progress.applied += AHEAD
+    group.now += group.options.heartbeat
+    group.timeout(BeatDue())
+    reports(group, D, before)
+    assert not is_added(group)
+
+
+def test_lone_leader_adds_no_newcomer_that_is_two_beats_behind() -> None:
+    group = leading(config=Config(1, THREE.members[:1], 3))
+    group.state.progress.applied = 100_000
+    hear(group, D, Offer(9, 0))
+    before = group.applied
+    for _ in range(2):
+        group.state.progress.applied += 900
+        group.now += group.options.heartbeat
+        group.timeout(BeatDue())
+    reports(group, D, before)
+    assert not is_added(group)
+
+
+def test_newcomer_of_several_members_is_measured_from_the_beat_that_it_answers() -> None:
+    group = busy()
+    hear(group, D, Offer(9, 0))
+    before = group.applied
+    group.state.progress.applied += 900
+    alive(group, B)
+    group.now += group.options.heartbeat
+    group.timeout(BeatDue())
+    reports(group, D, before)
+    assert not is_added(group)
 
 
 def test_newcomer_that_falls_behind_gets_no_more_proposals() -> None:

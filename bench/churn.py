@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--directory", help="keep all files in this directory (default: delete them)"
+        "--directory", help="keep all files in this directory (default: a temporary directory)"
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

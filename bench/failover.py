@@ -293,7 +293,8 @@ def main() -> int:
     )
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
     parser.add_argument(
-        "--directory", help="keep the nodes' files in this directory (default: delete them)"
+        "--directory",
+        help="keep the nodes' files in this directory (default: a temporary directory)",
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -107,7 +107,9 @@ def measure(count: int, directory: Path, mine: list[str], *, sync: bool, runner:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trips", type=int, default=1000)
-    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for temporary files, on the disk to measure"
+    )
     parser.add_argument(
         "--asyncio", action="store_true", help="use asyncio's event loop instead of uvloop"
     )

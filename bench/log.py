@@ -49,7 +49,9 @@ LOGS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--directory", type=Path, help="where to create temporary files")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for temporary files, on the disk to measure"
+    )
     parser.add_argument(
         "--mebibytes", type=int, default=1024, help="size of the log in MiB (default: 1024)"
     )

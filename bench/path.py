@@ -243,8 +243,12 @@ def main() -> None:
     parser.add_argument(
         "--messages", type=int, default=1000, help="number of messages (default: 1000)"
     )
-    parser.add_argument("--directory", type=Path, help="where to create temporary files")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for temporary files, on the disk to measure"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all results to this file as JSON"
+    )
     parser.add_argument(
         "--picture", type=Path, metavar="FILE", help="draw a chart in this PNG file"
     )

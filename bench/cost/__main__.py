@@ -65,8 +65,12 @@ def main() -> int:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="multiply all sizes by this factor"
     )
-    parser.add_argument("--directory", type=Path, help="where to create temporary files")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for temporary files, on the disk to measure"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all results to this file as JSON"
+    )
     arguments = parser.parse_args()
     mind_signals()
     found: list[Figure] = []

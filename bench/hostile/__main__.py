@@ -146,7 +146,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         "--share", type=float, default=1.0, help="multiply all counts by this fraction (default: 1)"
     )
     add("--seed", type=int, default=1, help="seed for generating frames (default: 1)")
-    add("--json", type=Path, metavar="FILE", help="write all results to this file")
+    add("--json", type=Path, metavar="FILE", help="write all results to this file as JSON")
     arguments = parser.parse_args(words)
     if not 0 < arguments.share <= 1:
         parser.error(f"--share is {arguments.share:g}; give a number above 0, up to 1")

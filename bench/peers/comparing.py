@@ -178,8 +178,12 @@ def compare(
         default=500_000,
         help="messages per round for the fastest system (default: 500,000); slower ones get fewer",
     )
-    parser.add_argument("--directory", type=Path, help="where to create temporary files")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument(
+        "--directory", type=Path, help="directory for temporary files, on the disk to measure"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all results to this file as JSON"
+    )
     arguments = parser.parse_args()
     wanted = [ours, *(kind for kind in others if kind.name in arguments.peers)]
     asked = [each for each in measures if each.key in arguments.only]

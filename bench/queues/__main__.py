@@ -211,7 +211,9 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the traces in this directory"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results to this file")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all results to this file as JSON"
+    )
     arguments = parser.parse_args()
     options = vars(arguments)
     keep, file = options.pop("keep"), options.pop("json")

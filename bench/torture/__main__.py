@@ -204,7 +204,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="seed for choosing faults (default: 1)")
     parser.add_argument(
-        "--directory", help="keep all files in this directory (default: delete them)"
+        "--directory", help="keep all files in this directory (default: a temporary directory)"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()

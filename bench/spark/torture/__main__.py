@@ -140,9 +140,13 @@ def main() -> int:
         help="time limit in minutes for all kills (default: 60)",
     )
     parser.add_argument(
-        "--directory", type=Path, help="keep all files in this directory (default: delete them)"
+        "--directory",
+        type=Path,
+        help="keep all files in this directory (default: a temporary directory)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the report to this file as JSON"
+    )
     arguments = parser.parse_args()
     mind_signals()
     found: list[dict[str, Any]] = []

@@ -50,7 +50,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb = verbs.add_parser("replay", help="print a run step by step")
     add_scenario(verb)
     verb.add_argument("--seed", type=int, required=True, help="the seed to replay")
-    verb.add_argument("--node", help="print only steps of this node")
+    verb.add_argument("--node", help="print only the steps of this node")
     verb.add_argument(
         "--since",
         metavar="SECONDS",

@@ -23,7 +23,9 @@ def configure(
     sizes: Callable[[str], list[int]],
     seeds: Callable[[str], range],
 ) -> None:
-    verb = verbs.add_parser("sweep", help="run many seeds and sizes on Spark", description=__doc__)
+    verb = verbs.add_parser(
+        "sweep", help="run a scenario with many seeds and sizes on Spark", description=__doc__
+    )
     verb.add_argument("scenario", metavar="SCENARIO", help="scenario name; see `sim list`")
     verb.add_argument(
         "--nodes",

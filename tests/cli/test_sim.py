@@ -67,13 +67,13 @@ def test_violation_prints_its_seed_and_replay_command(
     monkeypatch.setattr(Recovery, "start", lambda self: None)
     status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "0..4", "--jobs", "1")
     assert status == ExitStatus.FAILURE
-    assert "never got" in out
+    assert "never received" in out
     command = next(line.split(": ", 1)[1] for line in out.splitlines() if "replay: " in line)
     assert command.startswith("oncecast sim replay broadcast --nodes 6 --seed ")
 
     status, out, _ = run(capsys, *command.split()[1:], "--last", "3")
     assert status == ExitStatus.FAILURE
-    assert "never got" in out
+    assert "never received" in out
 
 
 def test_replay_shows_the_steps_of_one_node(capsys: pytest.CaptureFixture[str]) -> None:

@@ -291,7 +291,7 @@ def refused_size(config: Config, change: Change) -> str:
     if not size or size == config.size:
         return ""
     if size < len(members):
-        return f"the group has {len(members)} replicas; remove one by name to make it smaller"
+        return f"the group has {len(members)} replicas; remove one by name to reduce its size"
     if change.force:
         return ""
     if size < min(config.size, 3):
@@ -333,7 +333,7 @@ def refusal(group: Status, request: Change | HandOver) -> str:
         if renewed:
             remedy = f"wait until {', '.join(renewed)}, which lost its disk, is a member again"
         return (
-            f"without {request.remove} only {there} of {len(left)} replicas would be up, which is "
+            f"without {request.remove}, only {there} of {len(left)} replicas would be up, which is "
             f"not a majority; {remedy}"
         )
     return ""

@@ -68,23 +68,23 @@ def check_node(certificate: Certificate | None, host: str, node: str) -> None:
     """Raise Refused unless the certificate belongs to a node at exactly this host."""
     if certificate is None:
         raise Refused(
-            f"{node} has no certificate", "give it a certificate from the cluster's authority"
+            f"{node} has no certificate", "give the node a certificate from the cluster's CA"
         )
     if not certificate.is_node:
         raise Refused(
-            f"certificate of {node} is not for a node, but for {certificate.names}",
+            f"the certificate of {node} is for {certificate.names}, not for a node",
             f"use a certificate that has URI:{NODE} as a subject alternative name",
         )
     if not certificate.is_for(host):
         raise Refused(
-            f"certificate of {node} is for {certificate.names}",
+            f"the certificate of {node} is for {certificate.names}, not for {host}",
             f"use a certificate that has {host} as a subject alternative name",
         )
     lacking = [use for use in (SERVER_AUTH, CLIENT_AUTH) if use not in certificate.uses]
     if lacking and certificate.uses and ANY_USE not in certificate.uses:
         raise Refused(
-            f"certificate of {node} does not allow both serverAuth and clientAuth",
-            "use a certificate with both, or without an extended key usage",
+            f"the certificate of {node} does not allow both serverAuth and clientAuth",
+            "use a certificate that allows both, or one without an extended key usage",
         )
 
 
@@ -162,7 +162,7 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
             count = size & 0x7F
             size, at = int.from_bytes(data[at : at + count]), at + count
         if at + size > len(data):
-            raise ValueError("a value is cut off")
+            raise ValueError("a value is truncated")
         yield kind, data[at : at + size]
         at += size
 

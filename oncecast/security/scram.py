@@ -68,10 +68,12 @@ class ClientExchange:
         fields = _fields(server_first, "rsi")
         nonce, salt, count = fields["r"], _bytes(fields["s"]), fields["i"]
         if not nonce.startswith(self._nonce) or len(nonce) <= len(self._nonce):
-            raise NotAuthenticated("the node did not answer this login", "connect to another node")
+            raise NotAuthenticated(
+                "the node's answer belongs to another login", "connect to another node"
+            )
         if not count.isdecimal() or not ITERATIONS_MIN <= int(count[:10]) <= ITERATIONS_MAX:
             raise NotAuthenticated(
-                f"the node asks for {count[:20]} iterations (allowed: {ITERATIONS_MIN:,} to "
+                f"the node requests {count[:20]} iterations (allowed: {ITERATIONS_MIN:,} to "
                 f"{ITERATIONS_MAX:,})",
                 "connect to another node",
             )
@@ -117,7 +119,7 @@ class ServerExchange:
     def first(self, client_first: str) -> str:
         """Return the challenge. Raise NotAuthenticated if the message is invalid."""
         if not client_first.startswith(HEADER):
-            raise NotAuthenticated("the login asks for an unsupported option of SCRAM")
+            raise NotAuthenticated("the login requests an unsupported SCRAM option")
         bare = client_first.removeprefix(HEADER)
         fields = _fields(bare, "nr")
         if not 8 <= len(fields["r"]) <= NONCE_CHARACTERS_MAX:
@@ -165,15 +167,15 @@ def prepared(text: str) -> str:
     for each in text:
         if each != " " and any(table(each) for table in PROHIBITED):
             raise InvalidArgument(
-                f"a user name or password contains the character {each!r}",
-                "use printable characters",
+                f"a user name or password contains the prohibited character {each!r}",
+                "use only printable characters",
             )
     if any(map(stringprep.in_table_d1, text)):
         ends = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
         if not ends or any(map(stringprep.in_table_d2, text)):
             raise InvalidArgument(
                 "a user name or password mixes left-to-right and right-to-left text",
-                "use characters of one direction",
+                "use text in one direction only",
             )
     return text
 

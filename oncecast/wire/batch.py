@@ -185,7 +185,7 @@ def _from_kafka(
 def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:
     """Wrap a foreign payload in a batch. Nodes count its messages but never open it."""
     if not FOREIGN <= format <= 0xFFFF:
-        raise ValueError(f"format {format} is reserved; choose {FOREIGN} to {0xFFFF}")
+        raise ValueError(f"format {format} is reserved; choose a number from {FOREIGN} to {0xFFFF}")
     return seal(format, 0, count, to_time(timestamp), (0, 0, 0, 0, 0), [payload])
 
 

@@ -203,7 +203,7 @@ def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
 
 def _to_name(given: str) -> bytes:
     if not isinstance(given, str):
-        raise TypeError(f"header name is {type(given).__name__}, not str; pass text")
+        raise TypeError(f"header name is {type(given).__name__}, not str; decode it first")
     try:
         name = given.encode()
     except UnicodeEncodeError:

@@ -217,9 +217,11 @@ def check_frame(data: bytes) -> Header:
     header = peek(data)
     size = len(data)
     if header.bytes != size:
-        raise BadBatch(f"the batch declares {header.bytes:,} bytes but has {size:,}; send it whole")
+        raise BadBatch(
+            f"the batch declares {header.bytes:,} bytes but has {size:,}; send all of it"
+        )
     if size > BYTES_MAX:
-        raise BadBatch(f"the batch is {size:,} bytes long (limit {BYTES_MAX:,}); send several")
+        raise BadBatch(f"the batch is {size:,} bytes long (limit {BYTES_MAX:,}); split it")
     if not 0 < header.count <= MESSAGES_MAX:
         raise BadBatch(
             f"the batch declares {header.count:,} messages (limits 1 and {MESSAGES_MAX:,}); "
@@ -284,10 +286,10 @@ def _check_totals(header: Header, size: int) -> None:
     if flags > TIMES | KEYS | HEADERS | ZSTD:
         raise BadBatch(f"the batch has the unknown flags {flags:#x}; upgrade oncecast")
     if header.key_bytes and not flags & KEYS:
-        raise BadBatch(f"the batch declares keys, but its flags do not ({flags:#x}); set KEYS")
+        raise BadBatch(f"the batch declares keys, but its flags ({flags:#x}) lack KEYS; set it")
     if header.pairs | header.name_bytes | header.header_bytes and not flags & HEADERS:
         raise BadBatch(
-            f"the batch declares headers, but its flags do not ({flags:#x}); set HEADERS"
+            f"the batch declares headers, but its flags ({flags:#x}) lack HEADERS; set it"
         )
     if size > BYTES_MAX:
         raise BadBatch(

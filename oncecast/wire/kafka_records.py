@@ -92,17 +92,19 @@ def check(data: bytes) -> RecordBatch:
         raise BadBatch(f"the record batch is {len(data)} bytes long (minimum {HEADER_BYTES})")
     header = RecordBatch(*_HEADER.unpack_from(data))
     if header.magic != MAGIC:
-        raise BadBatch(f"the record batch has magic {header.magic}; only {MAGIC} is supported")
+        raise BadBatch(
+            f"the record batch has magic byte {header.magic}, but only {MAGIC} is supported"
+        )
     if header.length != len(data) - PREFIX_BYTES:
         declared = header.length + PREFIX_BYTES
-        raise BadBatch(f"the record batch declares {declared:,} bytes and has {len(data):,}")
+        raise BadBatch(f"the record batch declares {declared:,} bytes, but has {len(data):,}")
     if header.count < 1 or header.last_offset_delta != header.count - 1:
         raise BadBatch(
-            f"the record batch has {header.count} records and the last offset delta "
-            f"{header.last_offset_delta}; a client numbers its records without gaps"
+            f"the record batch has {header.count} records, but its last offset delta is "
+            f"{header.last_offset_delta}; clients must number their records without gaps"
         )
     if header.compression > ZSTD:
-        raise BadBatch(f"the record batch has the unknown compression {header.compression}")
+        raise BadBatch(f"the record batch uses the unknown compression codec {header.compression}")
     if header.attributes & CONTROL:
         raise BadBatch("the record batch is a control batch, which clients may not send")
     if crc32c(data[CHECKED_FROM:]) != header.checksum:
@@ -143,7 +145,9 @@ def _record(data: bytes, at: int, base: int) -> tuple[Record, int]:
         value, at = _bytes(data, at)
         pairs, at = _varint(data, at)
         if not 0 <= pairs <= len(data) - at:
-            raise BadBatch(f"a record declares {pairs} headers")
+            raise BadBatch(
+                f"a record declares {pairs} headers, but only {len(data) - at} bytes remain"
+            )
         headers = []
         for _ in range(pairs):
             name, at = _bytes(data, at)
@@ -152,7 +156,7 @@ def _record(data: bytes, at: int, base: int) -> tuple[Record, int]:
     except IndexError:
         raise BadBatch("the record batch ends inside a record") from None
     except UnicodeDecodeError:
-        raise BadBatch("the name of a header is not UTF-8") from None
+        raise BadBatch("a header name is not valid UTF-8") from None
     if at != end:
         raise BadBatch(f"a record declares {size} bytes, but its fields have a different length")
     return Record(base + delta, key, value, tuple(headers)), at
@@ -283,7 +287,7 @@ def _open_snappy(data: bytes) -> bytes:
         (length,) = struct.unpack_from(">i", data, at)
         at += 4
         if not 0 <= length <= len(data) - at:
-            raise BadBatch(f"a snappy block declares {length} bytes")
+            raise BadBatch(f"a snappy block declares {length} bytes, but {len(data) - at} remain")
         found.append(_snappy_block(data[at : at + length]))
         at += length
         size += len(found[-1])
@@ -323,8 +327,8 @@ def _cramjam(name: str) -> Any:
         import cramjam
     except ImportError:
         raise BadBatch(
-            f"the record batch is compressed with {name}, and the package cramjam is not installed;"
-            " install it with pip install oncecast[kafka]"
+            f"the record batch is compressed with {name}, but the package cramjam is not installed;"
+            ' run pip install "oncecast[kafka]"'
         ) from None
     return cramjam
 

@@ -36,7 +36,7 @@ def frame_fault(frame: bytes | memoryview, size: int) -> str:
     if not length:
         return "the zstd frame does not declare the size of its content"
     if content != size:
-        return f"the zstd frame declares {content:,} bytes, but the batch header {size:,}"
+        return f"the zstd frame declares {content:,} bytes, but the batch header declares {size:,}"
     end = len(frame) - (4 if checksum else 0)
     return _blocks_fault(frame, at + length, end, size)
 
@@ -59,7 +59,7 @@ def _blocks_fault(frame: bytes | memoryview, at: int, end: int, size: int) -> st
             plain += length
         at += 3 + (1 if kind == RLE else length)
     if at != end:
-        return f"the zstd blocks end at byte {at:,}, but the frame at byte {end:,}"
+        return f"the zstd blocks end at byte {at:,}, but the frame ends at byte {end:,}"
     if plain > size or (plain != size and not compressed):
         return f"the zstd blocks contain {plain:,} bytes instead of {size:,}"
     return ""

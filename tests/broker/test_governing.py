@@ -248,7 +248,7 @@ def test_harmful_change_is_refused_with_a_remedy() -> None:
     assert "has not asked to join; start it with --join a" in refused(governor(), Change(add=D))
     assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
     assert refused(governor(silent="c"), Change(remove=B)) == (
-        "without b only 1 of 2 replicas would be up, which is not a majority; "
+        "without b, only 1 of 2 replicas would be up, which is not a majority; "
         "bring back or remove c first"
     )
     assert "is not a replica of this group; choose one of a, b, c" in refused(
@@ -262,7 +262,7 @@ def test_no_member_can_be_removed_while_another_has_lost_its_disk() -> None:
     made = governor()
     made.state.roster.offers[C] = Offered(Member(C, 9), 0, 0.0)
     assert refused(made, Change(remove=B)) == (
-        "without b only 1 of 2 replicas would be up, which is not a majority; "
+        "without b, only 1 of 2 replicas would be up, which is not a majority; "
         "wait until c, which lost its disk, is a member again"
     )
     assert "does not answer" in refused(made, HandOver(C))
@@ -422,7 +422,7 @@ def test_feasible_change_is_accepted() -> None:
     ):
         assert refusal(group, change) == ""
     made.state.roster.silent[B] = None
-    assert refusal(group, Change(add=B, remove=C)).startswith("without c only 1 of 2 replicas")
+    assert refusal(group, Change(add=B, remove=C)).startswith("without c, only 1 of 2 replicas")
 
 
 @pytest.mark.parametrize(

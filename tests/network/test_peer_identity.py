@@ -312,7 +312,7 @@ def test_node_sends_no_messages_to_an_acceptor_without_a_node_certificate(
             assert await node.event() == Gone(pose.me)
 
     drive(test())
-    assert "is not for a node" in caplog.text
+    assert ", not for a node" in caplog.text
 
 
 def test_certificate_and_secret_are_both_needed_if_both_are_set(

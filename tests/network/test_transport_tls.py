@@ -153,7 +153,10 @@ def test_certificate_for_another_host_is_refused(
             assert a.stats.refused == 1
 
     drive(test())
-    assert "elsewhere.example, oncecast:node; use a certificate that has 127.0.0.1" in caplog.text
+    assert (
+        "elsewhere.example, oncecast:node, not for 127.0.0.1; use a certificate that has 127.0.0.1"
+        in caplog.text
+    )
 
 
 def test_error_names_an_invalid_certificate_file(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_batch_that_expands_beyond_the_limit_is_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (hostile(b"", 5), "unknown compression 5"),
+        (hostile(b"", 5), "unknown compression codec 5"),
         (hostile(b"", 32), "control batch"),
         (hostile(b"", 0, count=0), "0 records"),
         (bytes(10), "10 bytes long"),

@@ -34,7 +34,9 @@ def test_every_frame_written_by_zstandard_is_valid(content: bytes, checksum: boo
     frame = compressed(content, write_checksum=checksum)
     assert frame_fault(frame, len(content)) == ""
     assert frame_fault(memoryview(frame), len(content)) == ""
-    declared = f"declares {len(content):,} bytes, but the batch header {len(content) + 1:,}"
+    declared = (
+        f"declares {len(content):,} bytes, but the batch header declares {len(content) + 1:,}"
+    )
     assert declared in frame_fault(frame, len(content) + 1)
 
 
@@ -46,7 +48,7 @@ def test_truncated_or_extended_frame_is_reported(content: bytes) -> None:
         assert frame_fault(frame[:size], len(content))
     end = len(frame)
     assert frame_fault(frame + b"x", len(content)) == (
-        f"the zstd blocks end at byte {end:,}, but the frame at byte {end + 1:,}"
+        f"the zstd blocks end at byte {end:,}, but the frame ends at byte {end + 1:,}"
     )
 
 

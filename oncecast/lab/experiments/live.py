@@ -183,7 +183,9 @@ def begin(plans: list[Plan], processes: list[subprocess.Popen[bytes]]) -> float:
     while not all(recalled(plan) for plan in plans):
         ended = [process.args for process in processes if process.poll() is not None]
         if ended or time() > give_up:
-            raise RuntimeError(f"not all processes started in {READY_WITHIN:g} s; ended: {ended}")
+            raise RuntimeError(
+                f"not all processes started within {READY_WITHIN:g} s; ended: {ended}"
+            )
         sleep(0.05)
     began = time() + SETTLE
     written = plans[0].signal.with_suffix(".new")

@@ -112,7 +112,7 @@ def until(what: str, reached: Callable[[], bool]) -> float:
         if reached():
             return time.monotonic() - began
         time.sleep(0.2)
-    raise SystemExit(f"churn: {what}: not within {PATIENCE:g} s")
+    raise SystemExit(f"churn: still waiting for {what} after {PATIENCE:g} s")
 
 
 def load(ring: Ring, trace: Path, number: int, messages: int, rate: int) -> Any:
@@ -136,12 +136,12 @@ def trouble(ring: Ring, kills: int, dice: random.Random) -> dict[str, int]:
         if number % 3 == 1:
             say(f"  joined {ring.add().address}")
             done["joined"] += 1
-        until("the ring, after a kill", ring.settled)
+        until("the ring after a kill", ring.settled)
     victim = dice.choice(ring.processes[1:])
-    say(f"  leaves {victim.address}")
+    say(f"  stopping {victim.address}")
     ring.leave(victim)
     done["left"] += 1
-    until("the ring, after one has left", ring.settled)
+    until("the ring after a process has left", ring.settled)
     return done
 
 
@@ -151,7 +151,7 @@ def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     loads: list[Any] = []
     try:
         founded = until("the ring", ring.settled)
-        say(f"{arguments.processes} processes are a ring after {founded:.1f} s")
+        say(f"{arguments.processes} processes form a ring after {founded:.1f} s")
         each = arguments.messages // CLIENTS
         rate = max(1, int(each / (arguments.kills * 12.0 + 20.0)))
         loads += (
@@ -181,7 +181,7 @@ def measure(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
 def finished(process: Any) -> dict[str, Any]:
     out, errors = process.communicate(timeout=10 * PATIENCE)
     if not out:
-        raise SystemExit(f"churn: a client has failed: {errors[-2000:]}")
+        raise SystemExit(f"churn: a client failed: {errors[-2000:]}")
     report: dict[str, Any] = json.loads(out)
     return report
 

@@ -166,7 +166,7 @@ def until(what: str, found: Callable[[], str | None]) -> str:
         if result is not None:
             return result
         time.sleep(0.05)
-    raise SystemExit(f"failover: {what}: not within {PATIENCE:g} s")
+    raise SystemExit(f"failover: still waiting for {what} after {PATIENCE:g} s")
 
 
 @contextmanager
@@ -235,7 +235,7 @@ def measure(
     kind: type[Group], name: str, messages: int, kills: int, directory: Path
 ) -> dict[str, Any]:
     heartbeat, suspicion, allowed = TIMERS[name]
-    say(f"{name} timers: a heartbeat each {heartbeat:g} s, suspicion after {suspicion:g} s")
+    say(f"{name} timers: a heartbeat every {heartbeat:g} s, suspicion after {suspicion:g} s")
     # The load must run longer than the faults.
     seconds = 3 * kills * (suspicion + 4.5) + STOPPED + 15.0
     group = kind(directory, heartbeat, suspicion)
@@ -314,10 +314,10 @@ def main() -> int:
             f"{result[each]} {each.replace('_', ' ')}"
             for each in ("lost", "duplicated", "out_of_order")
         )
-        gap = f"{result['longest_gap']:.2f} s, {result['allowed_gap']:g} s are allowed"
+        gap = f"{result['longest_gap']:.2f} s (limit {result['allowed_gap']:g} s)"
         print(f"{result['timers']} timers: {result['messages']} messages, {faults}")
         puts = ", ".join(f"{name} {figure:g}" for name, figure in result["put_ms"].items())
-        print(f"  put: {puts} ms; a node has at most {result['memory_mb']:g} MB")
+        print(f"  put: {puts} ms; a node uses at most {result['memory_mb']:g} MB")
         print(f"  longest time without an ack {gap}")
         trials = (
             "leader killed",

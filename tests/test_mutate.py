@@ -336,5 +336,5 @@ def test_survivors_of_weak_tests_are_shown_and_fail_the_run(tmp_path: Path) -> N
 def test_unknown_mutant_cannot_be_shown(tmp_path: Path) -> None:
     lamp_project(tmp_path, STRONG)
     done = run_lamp(tmp_path, "--show", "nope")
-    assert done.stderr == "no mutant has the id nope; --list prints them\n"
+    assert done.stderr == "no mutant has the id nope; --list prints all ids\n"
     assert (done.stdout, done.returncode) == ("", 2)

@@ -170,9 +170,9 @@ def untypable(parser: argparse.ArgumentParser, targets: set[str], page: Path) ->
             words = shlex.split(line, comments=True)
             named = {word for word in words[1:] if "=" not in word}  # not a variable
             if words[0] == "make" and not named <= targets:
-                yield f"{page}: no such target: {line}"
+                yield f"{page}: unknown target: {line}"
             elif words[0] == "oncecast" and not parses(parser, words[1:]):
-                yield f"{page}: no such command: {line}"
+                yield f"{page}: unknown command: {line}"
 
 
 def parses(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:

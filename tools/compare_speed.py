@@ -39,7 +39,7 @@ def python(tree: Path, *words: str) -> str:
         check=False,
     )
     if done.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(words)} exited with {done.returncode} in {tree}")
+        raise SystemExit(f"{' '.join(words)} exited with status {done.returncode} in {tree}")
     return done.stdout
 
 

@@ -58,7 +58,9 @@ def oncecast(tree: Path, *words: str) -> str:
         check=False,
     )
     if done.returncode not in (0, 1):  # status 1 means that a check failed, which is a valid result
-        raise SystemExit(f"oncecast {' '.join(words)} exited with {done.returncode} in {tree}")
+        raise SystemExit(
+            f"oncecast {' '.join(words)} exited with status {done.returncode} in {tree}"
+        )
     return done.stdout
 
 
@@ -119,12 +121,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--scenario", action="append", default=[], help=about)
     given = parser.parse_args(words)
     if given.builds == (given.old is not None):
-        parser.error("name a commit, or use --builds")
+        parser.error("specify a commit, or use --builds")
     with builds() if given.builds else commits(given.old, given.new) as trees:
         differing = compare(trees, given.scenario, given.seeds, given.jobs)
     for scenario, seeds in differing.items():
         if seeds:
-            print(f"{scenario}: traces differ at seeds {seeds[:10]}", file=sys.stderr)
+            print(f"{scenario}: the traces of these seeds differ: {seeds[:10]}", file=sys.stderr)
     return 1 if any(differing.values()) else 0
 
 

@@ -82,7 +82,7 @@ def main(words: list[str]) -> int:
         count += 1
         left += not row.runs
     seconds = time.monotonic() - began
-    print(f"{count} mutants, {count - left} detected, {left} not, in {seconds:.0f} s")
+    print(f"{count} mutants, {count - left} detected, {left} undetected, in {seconds:.0f} s")
     return 1 if left else 0
 
 

@@ -81,7 +81,7 @@ def main() -> int:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: all nodes are stopped and their files deleted")
+        say("interrupted: all nodes have been stopped and their files deleted")
         return 130
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")

@@ -149,7 +149,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write all results to this file as JSON")
     arguments = parser.parse_args(words)
     if not 0 < arguments.share <= 1:
-        parser.error(f"--share is {arguments.share:g}; give a number above 0, up to 1")
+        parser.error(f"--share is {arguments.share:g}; use a number above 0 and up to 1")
     return arguments
 
 
@@ -157,7 +157,7 @@ def main(words: list[str] | None = None) -> int:
     arguments, report = parse(words), Report()
     mind_signals()
     if "storm" in arguments.only and open_files() < 2 * arguments.connections * arguments.share:
-        say("the limit of open files is too low; raise it with ulimit -n, as root")
+        say("the open file limit is too low; raise it with ulimit -n as root")
         return 2
     try:
         with tempfile.TemporaryDirectory(prefix="oncecast-hostile-") as root:
@@ -165,7 +165,7 @@ def main(words: list[str] | None = None) -> int:
     except (Failed, OncecastError) as failure:
         report.faults.append(f"the run failed: {failure}")
     except KeyboardInterrupt:
-        say("interrupted: all processes are stopped and their files deleted")
+        say("interrupted: all processes have been stopped and their files deleted")
         return 130
     if arguments.json:
         found = {**report.figures, "faults": report.faults}

@@ -278,7 +278,9 @@ def storm(target: Target, name: str, connections: int, samples: int, rounds: int
     if found.attacked.locked_out:
         found.faults.append(f"{name}: {found.attacked.locked_out} honest clients were locked out")
     if found.ratio > RATIO_MAX:
-        found.faults.append(f"{name}: the p99 rose by {found.ratio:.1f} (limit {RATIO_MAX:g})")
+        found.faults.append(
+            f"{name}: the p99 rose by a factor of {found.ratio:.1f} (limit {RATIO_MAX:g})"
+        )
     return found
 
 

@@ -246,7 +246,7 @@ class Target:
                 tail = server.log.read_text(errors="replace")[-600:]
                 found.append(f"{self.kind.name}: a node has exited: {tail}")
             elif (grown := memory_mb(server.process.pid) - idle) > MEMORY_MB_MAX:
-                found.append(f"{self.kind.name}: a node grew by {grown:.0f} MB")
+                found.append(f"{self.kind.name}: the memory of a node grew by {grown:.0f} MB")
         return found
 
     async def _serve_honest(self) -> None:

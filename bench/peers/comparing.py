@@ -42,7 +42,7 @@ def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str
         lack = kind.missing()
         if lack:
             missing[kind.name] = " and ".join(lack)
-            say(f"{kind.name} is skipped: {missing[kind.name]} is missing")
+            say(f"skipping {kind.name}, because {missing[kind.name]} is missing")
         else:
             found.append(kind())
     return found, missing
@@ -197,7 +197,7 @@ def compare(
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: all servers are stopped and their files deleted")
+        say("interrupted: all servers have been stopped and their files deleted")
         return 130
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")

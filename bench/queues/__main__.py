@@ -81,7 +81,7 @@ class Party:
         assert producer.stdout is not None
         line = producer.stdout.readline().strip()
         if not line:
-            raise Failed("a producer ended; see its standard error")
+            raise Failed("a producer ended unexpectedly; see its standard error")
         return line
 
     def ask_all(self, *words: object) -> list[str]:
@@ -228,7 +228,7 @@ def main() -> int:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: all processes are stopped")
+        say("interrupted: all processes have been stopped")
         return 130
     report(arguments, found)
     if file:
@@ -240,12 +240,13 @@ def report(arguments: argparse.Namespace, found: Result) -> None:
     print(
         f"{found.elements:,} elements, {arguments.producers} producers, {arguments.consumers} "
         f"consumers with {arguments.tickets} tickets each: {found.seconds:.1f} s, "
-        f"{found.rate:,.0f} per second; {found.kills} were killed and lost {found.along}"
+        f"{found.rate:,.0f} per second; {found.kills} consumers were killed, with "
+        f"{found.along} elements"
     )
     for fault in found.faults[:FAULTS_SHOWN]:
         print(f"FAULT {fault}")
     if found.blind_to:
-        print(f"the audit misses {', '.join(found.blind_to)}")
+        print(f"the audit does not detect {', '.join(found.blind_to)}")
     elif not found.faults:
         print("audit: each element was taken once; all planted faults were detected")
 

@@ -69,20 +69,24 @@ def audit(lines: list[AnyLine]) -> list[str]:
     for each in lines:
         if isinstance(each, Taken):
             if each.element in taken:
-                faults.append(f"twice: {each.element} by {taken[each.element]} and {each.taker}")
+                faults.append(
+                    f"twice: {each.element}, taken by {taken[each.element]}, {each.taker}"
+                )
             elif each.element not in put:
-                faults.append(f"unknown: {each.element} by {each.taker}")
+                faults.append(f"unknown: {each.element}, taken by {each.taker}")
             elif given.get(each.element) != each.taker:
-                faults.append(f"not given: {each.element} by {each.taker}")
+                faults.append(f"not given: {each.element}, taken by {each.taker}")
             taken[each.element] = each.taker
     faults += [f"lost: {each}" for each in put if each not in taken and each not in given]
     faults += [f"put again: {each}" for each, times in put.items() if times > 1]
     along = Counter(taker for element, taker in given.items() if element not in taken)
     for taker, count in along.items():
         if taker not in killed:
-            faults.append(f"unreported: {count} of {taker}, which was not killed")
+            faults.append(f"unreported: {count} elements given to {taker}, which was not killed")
         elif count > tickets[taker]:
-            faults.append(f"too many: {taker} was killed and lost {count}")
+            faults.append(
+                f"too many: {taker} was killed and lost {count} elements (limit {tickets[taker]})"
+            )
     return faults
 
 

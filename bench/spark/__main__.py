@@ -82,7 +82,7 @@ def main() -> int:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: the node and Spark are stopped and their files deleted")
+        say("interrupted: the node and Spark have been stopped and their files deleted")
         return 130
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")

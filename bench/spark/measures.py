@@ -132,8 +132,9 @@ class Bench:
 
     def _count(self, frame: DataFrame) -> float:
         began = perf_counter()
-        if frame.count() != self.messages:
-            raise Failed("the count is wrong")
+        count = frame.count()
+        if count != self.messages:
+            raise Failed(f"expected {self.messages} rows, found {count}")
         return self.messages / (perf_counter() - began)
 
     # -- ways to stream --
@@ -149,7 +150,9 @@ class Bench:
         took = perf_counter() - began
         read = sum(each["numInputRows"] for each in running.recentProgress)
         if read != self.messages:
-            raise Failed(f"the stream read {read} of {self.messages} messages")
+            raise Failed(
+                f"expected the stream to read {self.messages} messages, but it read {read}"
+            )
         return self.messages / took
 
     def small_to_nothing(self) -> float:
@@ -219,7 +222,7 @@ class Bench:
             put = client.describe(topic).next
             client.delete_topic(topic)
         if put != count:
-            raise Failed(f"{put} of {count} messages were put")
+            raise Failed(f"expected {count} messages in the topic, found {put}")
         return count / took
 
 

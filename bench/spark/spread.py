@@ -139,7 +139,7 @@ class World:
         for _ in range(executors):
             sim.call(sim.rng.uniform(0.0, PAGE_SECONDS), self._begin_task)
         while self._begun < self._tasks or self._left:
-            assert sim.now < began + PATIENCE, "a task was not served"
+            assert sim.now < began + PATIENCE, "not all tasks were served in time"
             sim.run(until=sim.now + 1.0)
         return self._ended - began
 
@@ -164,7 +164,7 @@ class World:
         if node == WRITER:
             self._topic_id = event.view.topic_id
             return
-        assert event.view.chunks[-1].offset == BATCHES - 1, "a page is not complete"
+        assert event.view.chunks[-1].offset == BATCHES - 1, "a page is incomplete"
         self.sim.call(self._ratio * PAGE_SECONDS, partial(self._worked, node))
 
     def _worked(self, task: NodeId) -> None:

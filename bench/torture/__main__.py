@@ -52,14 +52,14 @@ def until(what: str, seconds: float, reached: Any) -> None:
     give_up = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > give_up:
-            raise Failed(f"{what}: not within {seconds:g} s")
+            raise Failed(f"still waiting for {what} after {seconds:g} s")
         time.sleep(0.2)
 
 
 def start(cluster: Cluster, options: argparse.Namespace) -> None:
     for name in NODES:
         cluster.nodes[name].start()
-        until(f"{name} answers", START_SECONDS, lambda: cluster.status() is not None)
+        until(f"an answer from {name}", START_SECONDS, lambda: cluster.status() is not None)
     until("three members", START_SECONDS, lambda: len(members(cluster)) == len(NODES))
     topics = ["--topics", ",".join(TOPICS)]
     creator = cluster.client("creator", ["creator", *topics])
@@ -121,7 +121,7 @@ def settle(cluster: Cluster) -> dict[str, Any]:
         statuses[name] = cluster.clients[name].end(SETTLE_SECONDS)
     bad = {name: status for name, status in statuses.items() if status}
     if bad:
-        raise Failed(f"clients failed: {bad}; see their logs")
+        raise Failed(f"clients failed with these statuses: {bad}; see their logs")
     return {**audited(cluster), **checked(cluster)}
 
 
@@ -133,7 +133,7 @@ def read_on(cluster: Cluster) -> None:
         got = sum(len(line["digests"]) for line in lines(cluster.directory, "gets"))
         return bool(got >= due)
 
-    until("the subscribers have read everything", SETTLE_SECONDS, read)
+    until("the subscribers to read all messages", SETTLE_SECONDS, read)
 
 
 def audited(cluster: Cluster) -> dict[str, Any]:
@@ -209,16 +209,16 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
     if not 0 < options.minutes < inf:
-        parser.error(f"--minutes is {options.minutes:g}; give a number above 0")
+        parser.error(f"--minutes is {options.minutes:g}; use a number above 0")
     with ExitStack() as stack:
         made = options.directory or stack.enter_context(tempfile.TemporaryDirectory())
         directory = Path(made)
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            parser.error(f"{directory}: {error.strerror}; give a directory that can be written")
+            parser.error(f"{directory}: {error.strerror}; use a writable directory")
         if any(directory.iterdir()):
-            parser.error(f"{directory} is not empty; give a new directory")
+            parser.error(f"{directory} is not empty; use a new directory")
         try:
             report = run(options, directory)
         except (Failed, HostsUnavailable) as error:

@@ -72,17 +72,18 @@ def main(words: list[str], project: Project = ONCECAST) -> int:
     stale = equivalents.stale(reasons, mutants)
     for each in stale:
         print(
-            f"{project.equivalents.name}: no mutant has the id {each}; remove it", file=sys.stderr
+            f"{project.equivalents.name}: no mutant has the id {each}; remove the entry",
+            file=sys.stderr,
         )
     if arguments.show:
         found = [each for each in mutants if each.id == arguments.show]
         if not found:
-            print(f"no mutant has the id {arguments.show}; --list prints them", file=sys.stderr)
+            print(f"no mutant has the id {arguments.show}; --list prints all ids", file=sys.stderr)
             return 2
         return show(found, reasons)
     chosen = choose(mutants, arguments)
     if not chosen:
-        print("no mutant fits these arguments", file=sys.stderr)
+        print("no mutant matches these arguments", file=sys.stderr)
         return 2
     if arguments.list:
         for mutant in chosen:

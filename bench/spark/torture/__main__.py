@@ -40,7 +40,7 @@ NODES = 3
 def parts(arguments: argparse.Namespace, root: Path) -> Iterator[dict[str, Any]]:
     if set(arguments.only) - {"job"}:
         with nodes(root, NODES) as group:
-            say(f"{NODES} nodes run")
+            say(f"{NODES} nodes are running")
             yield from streams(arguments, group, root)
     if "job" in arguments.only:
         yield job(arguments.topics, root)
@@ -81,7 +81,7 @@ def tortured(name: str, kills: Kills, until: float, group: Nodes, root: Path) ->
 
 def case(name: str, group: Nodes, root: Path) -> dict[str, Any]:
     began = time.monotonic()
-    say(f"{name}: starts")
+    say(f"starting {name}")
     with closing(Pipeline(name, root, group)) as pipeline:
         found = played(pipeline, name)
     return {"part": name, **ending(pipeline, found, began)}
@@ -108,7 +108,7 @@ def show(part: dict[str, Any]) -> None:
         print(f"             killed {kinds}; {part['between']} between publish and commit")
         print(f"             {part['speculative']} speculative attempts")
     if "published" in part:
-        print(f"             rows that were published at each kill: {part['published']}")
+        print(f"             rows published by the time of each kill: {part['published']}")
     reasons = ", ".join(f"{count} x {reason}" for reason, count in ended.items())
     print(f"             queries that ended on their own: {reasons or 'none'}", flush=True)
 

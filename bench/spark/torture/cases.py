@@ -115,12 +115,12 @@ def played(pipeline: Pipeline, case: str) -> Findings:
         pipeline.feed(10)  # a query notices the change only when messages arrive
         return any(each.ended is not None for each in drivers)
 
-    wait(f"{case}: a query ends (see {pipeline.directory})", ended, 1.0)
+    wait(f"the end of a query of case {case} (see {pipeline.directory})", ended, 1.0)
     for each in drivers:
         if each.ended is not None:
             pipeline.ended[each.ended or "complete"] += 1
         each.end()
     unclear = pipeline.ended.keys() - CLEAR
     if unclear:
-        raise Failed(f"{case}: ended with {', '.join(unclear)}; see {pipeline.directory}")
+        raise Failed(f"{case}: a query ended with {', '.join(unclear)}; see {pipeline.directory}")
     return pipeline.finish()

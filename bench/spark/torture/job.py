@@ -55,7 +55,7 @@ def interrupted(root: Path, topics: int) -> Interrupted:
                 wait(f"rows in {at} (see {root})", lambda at=at: has_rows(client, at), 0.002)  # type: ignore[misc]
                 driver.end()
                 published.append(len(values(client, names)))
-                say(f"job: killed {kill} drivers; {published[-1]} of {rows} rows are published")
+                say(f"job: killed {kill} drivers; published {published[-1]} of {rows} rows")
             driver = Driver(MODULE, words, root / "job.log", os.environ)
             wait(f"the end of the job (see {root})", lambda: driver.ended is not None)
             return Interrupted(published, compared(rows, values(client, names)))

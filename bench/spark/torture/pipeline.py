@@ -189,7 +189,7 @@ class Pipeline:
         elif moment in ("planned", "committed"):
             kind = "offsets" if moment == "planned" else "commits"
             before = len(self.batches(kind))
-            self.wait(moment, lambda: len(self.batches(kind)) > before, AT_ONCE)
+            self.wait(f"a {moment} batch", lambda: len(self.batches(kind)) > before, AT_ONCE)
         else:
             self.wait_for_results()
             time.sleep(self.put * 0.037 % 0.7)

@@ -24,7 +24,7 @@ def wait(what: str, reached: Callable[[], bool], look_every: float = 0.1) -> Non
     end = time.monotonic() + PATIENCE
     while not reached():
         if time.monotonic() > end:
-            raise Failed(f"{what}: not within {PATIENCE:g} s")
+            raise Failed(f"still waiting for {what} after {PATIENCE:g} s")
         time.sleep(look_every)
 
 
@@ -47,7 +47,7 @@ class Nodes:
         for number, node in enumerate(self._all):
             node.start()
             port = int(self.addresses[number].rpartition(":")[2])
-            wait(f"{node.name} answers", lambda port=port: answers(port))  # type: ignore[misc]
+            wait(f"an answer from {node.name}", lambda port=port: answers(port))  # type: ignore[misc]
             wait(f"{number + 1} members", lambda: self.complete(number + 1))  # noqa: B023
 
     def complete(self, count: int) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oncecast.client.scanning import Slice
     from oncecast.client.shared import Shared
     from oncecast.client.subscription import Subscription
+    from oncecast.client.transactions import Transaction
     from oncecast.client.worker import worker
     from oncecast.coordination.node import join
     from oncecast.network.tls import Tls
@@ -51,6 +52,7 @@ _DEFINED_IN = {
     "Slice": "oncecast.client.scanning",
     "Subscription": "oncecast.client.subscription",
     "Tls": "oncecast.network.tls",
+    "Transaction": "oncecast.client.transactions",
     "connect": "oncecast.client.client",
     "embedded": "oncecast.client.embedded",
     "from_offset": "oncecast.client.client",
@@ -80,6 +82,7 @@ __all__ = [
     "Slice",
     "Subscription",
     "Tls",
+    "Transaction",
     "__version__",
     "blocking",
     "connect",

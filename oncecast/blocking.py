@@ -13,6 +13,7 @@ from oncecast.client.blocking import (
     DeadLetters,
     SharedSubscription,
     Subscription,
+    Transaction,
     connect,
     embedded,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Node",
     "SharedSubscription",
     "Subscription",
+    "Transaction",
     "connect",
     "embedded",
     "join",

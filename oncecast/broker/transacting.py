@@ -30,7 +30,7 @@ from oncecast.wire.errors import (
 )
 from oncecast.wire.limits import is_name
 from oncecast.wire.results import SourceOpened, TransactionEnded
-from oncecast.wire.transactions import Accepted, Consumed, EndTransaction
+from oncecast.wire.transactions import Accepted, Consumed, EndTransaction, across_groups
 
 EndResult = TransactionEnded | MachineRefusal
 ABORTED = TransactionEnded(committed=False, ranges=(), already=False)
@@ -219,10 +219,3 @@ def ended_before(registry: Registry, command: EndTransaction) -> EndResult | Non
         return None
     known = source.opening.results.get((command.epoch, command.number))
     return None if known is None else again(known)
-
-
-def across_groups(one: str, other: str) -> str:
-    return (
-        f"topics {one!r} and {other!r} can be in different groups of the ring; to use both in one "
-        "transaction, give them the same tag in braces, as in '{shop}.orders' and '{shop}.bills'"
-    )

@@ -40,6 +40,7 @@ from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, NEW
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.client.subscriptions import Subscribed
+from oncecast.client.transactions import Transaction as AsyncTransaction
 from oncecast.network.tls import Tls
 from oncecast.security.values import Rule
 from oncecast.wire.commands import Start
@@ -288,6 +289,11 @@ class Client:
     def hold(self, topic: str, subscription: str, start: Start) -> int:
         return self._call(self._client.hold(topic, subscription, start))
 
+    # -- transactions --
+
+    def transaction(self, source: str | None = None) -> Transaction:
+        return Transaction(check_open(self._portal), self._client.transaction(source))
+
     # -- staged puts --
 
     def stage(
@@ -508,6 +514,43 @@ class DeadLetters:
         return call(self._portal, self._inner.retry(offsets, to))
 
 
+class Transaction:
+    """Puts and acknowledgements that take effect together. See `oncecast.Transaction`."""
+
+    def __init__(self, portal: Portal, inner: AsyncTransaction) -> None:
+        self._portal, self._inner = portal, inner
+        self.source = inner.source
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    @property
+    def ranges(self) -> tuple[PublishedRange, ...]:
+        return self._inner.ranges
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return call(self._portal, work)
+
+    def put(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._call(self._inner.put(topic, value, key, headers))
+
+    def ack(self, consumed: Message | Job, subscription: str | None = None) -> None:
+        self._call(_do(self._inner.ack, consumed, subscription))
+
+    def __enter__(self) -> Self:
+        self._call(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._call(self._inner.__aexit__(kind, error, trace))
+
+
 async def _enter(context: AbstractAsyncContextManager[T]) -> T:
     return await context.__aenter__()
 
@@ -520,8 +563,8 @@ async def _next(pages: AsyncGenerator[list[Slice], None]) -> list[Slice]:
     return await anext(pages, [])
 
 
-async def _do(work: Callable[[Message], None], message: Message) -> None:
-    work(message)
+async def _do(work: Callable[..., None], *arguments: Any) -> None:
+    work(*arguments)
 
 
 def connect(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from oncecast.client.access import AccessControl
     from oncecast.client.dead_letters import DeadLetters
     from oncecast.client.scanning import Located, Slice
+    from oncecast.client.transactions import Transaction
     from oncecast.network.tls import Tls
 
 __all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
@@ -317,6 +318,18 @@ class Client:
         ):
             for each in page:
                 yield each
+
+    # -- transactions --
+
+    def transaction(self, source: str | None = None) -> Transaction:
+        """Return a transaction: puts and acknowledgements that take effect together, or not at all.
+
+        Use it in `async with`. `source` is a durable name. A newer process with this name fences
+        the older one, whose commits then raise Fenced. By default, it is `NAME.transactions` for a
+        client named NAME.
+        """
+        name = f"{self.name}.transactions" if source is None else source
+        return self.parts.usable.transactions.make(name)
 
     # -- staged puts --
 

@@ -51,7 +51,8 @@ Handler = Callable[["Job"], object]  # async, or a plain function
 class Stage(IntEnum):
     QUEUED = 0
     STARTED = 1
-    SETTLED = 2
+    CLAIMED = 2  # by a transaction that has not ended
+    SETTLED = 3
 
 
 class Job:
@@ -96,6 +97,11 @@ class Job:
     @property
     def headers(self) -> Mapping[str, bytes]:
         return self.message.headers
+
+    @property
+    def owner(self) -> SharedSubscription:
+        """Return the subscription that has handed out this job."""
+        return self._owner
 
     @property
     def settled(self) -> bool:
@@ -167,6 +173,7 @@ class SharedSubscription:
         self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
         self._refused: LeaseLost | None = None  # raised by the next flush
         self._error: OncecastError | None = None  # raised by every later call
+        self.worker = ""  # the name of the worker in the session
         requests.send(Join(topic, name, prefetch))
 
     def __repr__(self) -> str:
@@ -238,16 +245,45 @@ class SharedSubscription:
     def settle(self, job: Job, make: Callable[[tuple[int, int]], Handle]) -> None:
         """Settle a started job. Called by the job."""
         self._raise_error()
-        if job._stage is not Stage.STARTED:
-            raise InvalidArgument(
-                f"offset {job.offset} is already settled", "settle each job only once"
-            )
+        self._check_started(job)
         job._stage = Stage.SETTLED
         handle = make((job.token, job.offset))
         if threading.get_ident() == self._thread:
             self._settle(handle, job)
         else:
             self._requests.loop.call_soon_threadsafe(self._settle, handle, job)
+
+    def _check_started(self, job: Job) -> None:
+        if job._stage is Stage.CLAIMED:
+            fact = f"offset {job.offset} is part of a transaction that has not ended"
+            raise InvalidArgument(fact, "end the transaction first")
+        if job._stage is not Stage.STARTED:
+            raise InvalidArgument(
+                f"offset {job.offset} is already settled", "settle each job only once"
+            )
+
+    # -- transactions --
+
+    def claim(self, job: Job) -> None:
+        """Leave the settlement of a started job to a transaction."""
+        self._raise_error()
+        self._check_started(job)
+        job._stage = Stage.CLAIMED
+
+    def transacted(self, jobs: list[Job]) -> None:
+        """Forget jobs that a transaction has acknowledged."""
+        for job in jobs:
+            job._stage, job.lost = Stage.SETTLED, False
+            self._started.pop((job.token, job.offset), None)
+        leases = tuple([(job.token, job.offset) for job in jobs])
+        self._requests.send(Handle(*self.where, transacted=leases))
+        self._tell_idle()
+
+    def give_back(self, jobs: list[Job], error: BaseException) -> None:
+        """Give back the jobs of a transaction that was aborted."""
+        for job in jobs:
+            job._stage = Stage.STARTED
+            job._leave(error)
 
     def _settle(self, handle: Handle, job: Job) -> None:
         self._started.pop((job.token, job.offset), None)
@@ -297,6 +333,7 @@ class SharedSubscription:
     # -- session events --
 
     def given(self, event: Given) -> None:
+        self.worker = event.worker
         jobs = [
             Job(self, message, event.token, deliveries)
             for message, deliveries in zip(event.messages, event.deliveries, strict=True)
@@ -338,7 +375,7 @@ class SharedSubscription:
     def fail(self, error: OncecastError) -> None:
         self._error = self._error or error
         self._queue.clear()
-        self._owner.forget(self)
+        self._owner.forget(self, self._error)
         self._wake()
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

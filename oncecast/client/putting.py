@@ -84,6 +84,11 @@ class Putting:
         for parcel in self.open.values():
             parcel.cut = self._cut_bytes
 
+    @property
+    def most(self) -> int:
+        """Return the maximum size of a batch."""
+        return self._most
+
     # -- in --
 
     def put_nowait(

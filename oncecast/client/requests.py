@@ -89,6 +89,7 @@ class Requests:
             local.Finished: lambda event: self._answered(event.ticket, event.outcome),
             local.Shown: lambda event: self._answered(event.ticket, event.view),
             local.AllDone: lambda event: self._answered(event.ticket, None),
+            local.Begun: lambda event: self._answered(event.ticket, event),
         }
 
     def _answered(self, ticket: int, outcome: Any) -> None:

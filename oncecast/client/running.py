@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from oncecast.client.scanning import Scans
     from oncecast.client.state import StateDirectory
     from oncecast.client.topics import Topics
+    from oncecast.client.transactions import Transactions
 
 
 class Observer(Protocol):
@@ -125,6 +126,13 @@ class Running:
 
         return Topics(self.cluster, partial(topics_at, self.options))
 
+    @cached_property
+    def transactions(self) -> Transactions:
+        from oncecast.client.transactions import Transactions
+
+        putting, zstd = self.putting, self.options.zstd
+        return Transactions(self.requests, self.subscriptions, lambda: putting.most, zstd)
+
     @property
     def usable(self) -> Self:
         """Return this object, or raise an error if the client is closed."""
@@ -212,6 +220,8 @@ class Running:
         """Run every step, even if an earlier one failed, then raise the first error."""
         failures: list[BaseException] = []
         try:
+            if "transactions" in vars(self):  # the client has used transactions
+                await self.transactions.finish()
             await self.putting.flush(None)
         except Exception as error:  # noqa: BLE001  # raised at the end
             failures.append(error)

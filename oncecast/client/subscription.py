@@ -70,7 +70,8 @@ class Subscription:
         self._inbox = Inbox(auto_ack=auto_ack)
         self._queue = self._inbox.queue
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._end_of_topic = 0
+        self._end_of_topic = self._epoch = 0
+        self._claimer: object = None  # the transaction that has messages of this subscription
         self._ready = False
         self._lost: MessagesLost | None = None  # raised once
         self._error: OncecastError | None = None  # raised by every later call
@@ -260,7 +261,7 @@ class Subscription:
 
     def positioned(self, event: Positioned) -> None:
         self._to(event.offset)
-        self._end_of_topic = event.next
+        self._end_of_topic, self._epoch = event.next, event.epoch
         if not self._ready:
             self.start = event.offset
         self._ready = True
@@ -286,7 +287,7 @@ class Subscription:
         self._to(self._inbox.delivered)  # The next reader gets the messages that were not taken.
         if self._telling is not None:
             self._telling.cancel()
-        self._owner.forget(self)
+        self._owner.forget(self, self._error)
         self._wake()
 
     # -- acknowledging --
@@ -294,6 +295,7 @@ class Subscription:
     def ack(self, message: Message) -> None:
         """Acknowledge this message and all before it. `flush` waits until this is stored."""
         self._check(message)
+        self._check_unclaimed()
         try:
             self._inbox.acknowledge(message.offset)
         except ValueError as error:
@@ -307,12 +309,58 @@ class Subscription:
         the next message acknowledges all messages before it.
         """
         self._check(message)
+        self._check_unclaimed()
         try:
             self._slow = NEVER
             delivered = self._inbox.back(message.offset)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
         self._requests.send(Again(self.topic, self.name, message.offset, delivered))
+
+    # -- transactions --
+
+    def claim(self, message: Message, claimer: object) -> tuple[int, int]:
+        """Return the epoch, and the first offset that is not acknowledged, for a transaction."""
+        self._check(message)
+        name = f"subscription {self.name!r} of topic {self.topic!r}"
+        if self.auto_ack:
+            raise InvalidArgument(
+                f"{name} acknowledges messages automatically",
+                "subscribe with auto_ack=False, and let transactions acknowledge",
+            )
+        if self._claimer is not claimer:
+            self._check_unclaimed()
+        inbox = self._inbox
+        if not inbox.ack <= message.offset < inbox.delivered:
+            raise InvalidArgument(
+                f"offset {message.offset} of {name} is not waiting for an acknowledgement",
+                "acknowledge messages once, and after they were delivered",
+            )
+        self._claimer = claimer
+        return self._epoch, inbox.ack
+
+    def _check_unclaimed(self) -> None:
+        if self._claimer is not None:
+            raise InvalidArgument(
+                f"subscription {self.name!r} of topic {self.topic!r} has messages in a transaction "
+                "that has not ended",
+                "end it first, or use a shared subscription for concurrent work",
+            )
+
+    def transacted(self, epoch: int, upto: int) -> None:
+        """Continue after messages that a transaction has acknowledged."""
+        self._claimer = None
+        if self._error is None and epoch == self._epoch:
+            self._inbox.acknowledge(upto - 1)
+            self._took()
+
+    def give_back(self, epoch: int, first: int) -> None:
+        """Redeliver the messages of a transaction that was aborted."""
+        self._claimer = None
+        if self._error is None and epoch == self._epoch:
+            self._slow = NEVER
+            delivered = self._inbox.back(first)
+            self._requests.send(Again(self.topic, self.name, first, delivered))
 
     def _check(self, message: Message) -> None:
         self._raise_error()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, NamedTuple
 
 from oncecast.client.arguments import check_names, check_sendable
@@ -21,6 +21,9 @@ MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscrip
 Opened = Subscription | SharedSubscription
 
 
+ENDS_MAX = 100  # ended readers whose error is kept
+
+
 class Subscribed(NamedTuple):
     """The next offset of a subscription, and whether the call created it."""
 
@@ -34,6 +37,8 @@ class Subscriptions:
     def __init__(self, requests: Requests, make: MakeSubscription = Subscription) -> None:
         self._requests, self._make = requests, make
         self._open: dict[tuple[str, str], Opened] = {}  # by topic and name
+        # Why the last readers have ended, by topic and name.
+        self._ends: dict[tuple[str, str], OncecastError] = {}
         self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}  # done once closed
 
     def get(self, topic: str, name: str) -> Subscription | None:
@@ -41,6 +46,19 @@ class Subscriptions:
         if isinstance(found, SharedSubscription):
             raise WrongKind(topic, name, "shared")
         return found
+
+    def readers(self, topic: str, name: str | None) -> Iterator[Subscription]:
+        """Yield the open exclusive subscriptions of a topic, or the one with this name."""
+        for each in self._open.values():
+            if isinstance(each, Subscription) and each.topic == topic and name in (None, each.name):
+                yield each
+
+    def end_of(self, topic: str, name: str | None) -> OncecastError | None:
+        """Return why the last reader of a topic has ended, or None if it is not known."""
+        found = (
+            why for (at, label), why in self._ends.items() if at == topic and name in (None, label)
+        )
+        return next(found, None)
 
     def closings(self, *, ack: bool) -> list[Coroutine[Any, Any, None]]:
         """Return a coroutine for each open subscription that closes it."""
@@ -141,10 +159,13 @@ class Subscriptions:
             await asyncio.wait([self._leaving[key]])
         self._requests.check_open()
 
-    def forget(self, subscription: Opened) -> None:
+    def forget(self, subscription: Opened, why: OncecastError) -> None:
         key = (subscription.topic, subscription.name)
         if self._open.get(key) is subscription:
             del self._open[key]
+            self._ends[key] = why
+            if len(self._ends) > ENDS_MAX:
+                del self._ends[next(iter(self._ends))]
 
     async def leave(self, subscription: Opened, request: Callable[[int], Value]) -> None:
         """Send `request`. Block new readers of this subscription until it is answered."""

@@ -173,3 +173,11 @@ def repeated(items: Iterable[Item]) -> Item | None:
             return each
         seen.add(each)
     return None
+
+
+def across_groups(one: str, other: str) -> str:
+    """Return why two topics cannot be in one transaction on a ring."""
+    return (
+        f"topics {one!r} and {other!r} can be in different groups of the ring; to use both in one "
+        "transaction, give them the same tag in braces, as in '{shop}.orders' and '{shop}.bills'"
+    )

@@ -14,12 +14,16 @@ from oncecast.client.client import Client
 from oncecast.client.dead_letters import DeadLetters
 from oncecast.client.jobs import SharedSubscription
 from oncecast.client.subscription import Subscription
+from oncecast.client.transactions import Transaction
 from tests.client.test_blocking import ONLY_ASYNC
 from tools.check_docs import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
-INSIDE = {"arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"}
-INSIDE_SHARED = {"ended", "expired", "fail", "given", "lost", "settle"}
+OF_TRANSACTIONS = {"claim", "give_back", "transacted"}
+INSIDE = OF_TRANSACTIONS | {
+    *("arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived")
+}
+INSIDE_SHARED = OF_TRANSACTIONS | {"ended", "expired", "fail", "given", "lost", "settle"}
 
 
 def section(title: str) -> str:
@@ -32,6 +36,7 @@ def section(title: str) -> str:
         (Client, ONLY_ASYNC),
         (Subscription, INSIDE),
         (SharedSubscription, INSIDE_SHARED),
+        (Transaction, set()),
         (DeadLetters, set()),
         (AccessControl, set()),
     ],

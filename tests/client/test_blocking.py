@@ -13,6 +13,7 @@ import oncecast
 from oncecast import blocking, errors
 
 ONLY_ASYNC = {"hurry", "wait_for_space"}
+OF_TRANSACTIONS = {"claim", "give_back", "transacted"}
 
 
 def public(kind: type) -> dict[str, list[str]]:
@@ -30,13 +31,15 @@ def public(kind: type) -> dict[str, list[str]]:
         (
             oncecast.Subscription,
             blocking.Subscription,
-            {"arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"},
+            OF_TRANSACTIONS
+            | {"arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"},
         ),
         (
             oncecast.SharedSubscription,
             blocking.SharedSubscription,
-            {"ended", "expired", "fail", "given", "lost", "settle"},
+            OF_TRANSACTIONS | {"ended", "expired", "fail", "given", "lost", "settle"},
         ),
+        (oncecast.Transaction, blocking.Transaction, set()),
         (oncecast.DeadLetters, blocking.DeadLetters, set()),
     ],
 )

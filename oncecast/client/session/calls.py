@@ -17,7 +17,15 @@ from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NEVER, NoAnswer, Outcome
 from oncecast.client.session.patience import Patience
 from oncecast.kernel.protocol import Protocol, Value
-from oncecast.wire.commands import ONCE, Attach, OpenProducer, PublishStaged, Seek, Stage
+from oncecast.wire.commands import (
+    ONCE,
+    Attach,
+    OpenProducer,
+    OpenSource,
+    PublishStaged,
+    Seek,
+    Stage,
+)
 from oncecast.wire.errors import Denied, Fenced, NotHere, Overloaded
 from oncecast.wire.frames import (
     AccessView,
@@ -36,6 +44,7 @@ from oncecast.wire.frames import (
     Scanned,
     View,
 )
+from oncecast.wire.transactions import EndTransaction
 
 if TYPE_CHECKING:
     from oncecast.client.session.route import Route
@@ -43,7 +52,7 @@ if TYPE_CHECKING:
 
 Then = Callable[[Outcome], None]
 # Calls of the session itself. A copy of one that was executed changes nothing for the application.
-ITS_OWN = (OpenProducer, Attach)
+ITS_OWN = (OpenProducer, Attach, OpenSource)
 
 
 class Waiting:
@@ -100,7 +109,7 @@ class Calls:
         return id_
 
     def replace_epoch(
-        self, command: PublishStaged | Seek, then: Then, timeout: float = NEVER
+        self, command: PublishStaged | OpenSource | Seek, then: Then, timeout: float = NEVER
     ) -> None:
         """Execute `command` if `expected` is the current epoch of the source or subscription.
 
@@ -190,5 +199,12 @@ class Calls:
         waiting.sends += 1
         self._host.send(self._routes.of(waiting.topic).node, message, after=0)
         command = message.command if isinstance(message, Call) else None
-        waiting.patience.begin(command.size if isinstance(command, Stage) else 0)
+        waiting.patience.begin(size_of(command))
         self._alarm.due(waiting.deadline)
+
+
+def size_of(command: ClientCommand | None) -> int:
+    """Return the bytes that the node must store before it can answer."""
+    if isinstance(command, EndTransaction):
+        return sum([each.size for each in command.outputs])
+    return command.size if isinstance(command, Stage) else 0

@@ -39,6 +39,7 @@ from oncecast.client.session.records import (
 )
 from oncecast.client.session.route import Route
 from oncecast.client.session.routes import Routes
+from oncecast.client.session.transacting import Transactions
 from oncecast.client.session.working import Works
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.wire.commands import PublishStaged, Seek
@@ -46,6 +47,7 @@ from oncecast.wire.errors import NotSubscribed, Overloaded
 from oncecast.wire.frames import (
     AccessView,
     Answer,
+    ClientCommand,
     Delivery,
     Elsewhere,
     FlowEnded,
@@ -111,6 +113,7 @@ class ClientSession(Protocol):
         self._in_flight: dict[int, Outgoing] = {}  # batches by call id
         self.readers: dict[tuple[str, str], Reader] = {}
         self._readers_made = 0
+        self._transactions = Transactions(self, self.identity, self.calls)
         self.works = Works(self, self.identity, self._alarm, self.calls, self.routes)
         self._read_ahead = read_ahead
         self._restored = False  # an earlier process has used this outbox
@@ -172,6 +175,10 @@ class ClientSession(Protocol):
                 self._read(request)
             case local.Finish():
                 self._finish(request)
+            case local.Begin():
+                self._transactions.begin(request)
+            case local.End():
+                self._transactions.end(request)
             case local.Join():
                 self.works.join(request)
             case local.Window() | local.Handle() | local.Confirm() | local.Part():
@@ -363,7 +370,9 @@ class ClientSession(Protocol):
 
     def _finish(self, finish: local.Finish) -> None:
         closes = [flow.close_command() for flow in self.flows.values()] if finish.forget else []
-        commands = [command for command in closes if command is not None]
+        commands: list[ClientCommand] = [each for each in closes if each is not None]
+        if finish.forget:
+            commands += self._transactions.closes(f"{self.producer}.")
         left = len(commands)
         if self.identity.durable:
             self._outbox.tidy()

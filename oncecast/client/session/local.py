@@ -5,9 +5,9 @@ subscription identify a reader.
 
     library → session    Do, Show, ShowAccess, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
-                         Join, Window, Handle, Confirm, Part
+                         Join, Window, Handle, Confirm, Part · Begin, End
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended ·
-                         Given, Expired, Lost
+                         Given, Expired, Lost · Begun
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from oncecast.wire.frames import (
 )
 from oncecast.wire.message import Message
 from oncecast.wire.results import Done
+from oncecast.wire.transactions import EndTransaction
 
 
 class NoAnswer(Value):
@@ -210,12 +211,16 @@ class Leave(Value):
 
 
 class Positioned(Value):
-    """The next message is at `offset`: drop all queued messages. The topic ends at `next`."""
+    """The next message is at `offset`: drop all queued messages. The topic ends at `next`.
+
+    `epoch` is the reader's epoch from now on.
+    """
 
     topic: str
     subscription: str
     offset: int
     next: int
+    epoch: int = 0
 
 
 class Arrived(Value):
@@ -276,6 +281,7 @@ class Handle(Value):
     release: tuple[tuple[int, int, int, str], ...] = ()  # with a delay and a reason
     reject: tuple[tuple[int, int, str], ...] = ()  # with a reason
     unused: tuple[tuple[int, int], ...] = ()
+    transacted: tuple[tuple[int, int], ...] = ()  # acknowledged by a transaction
 
 
 class Confirm(Value):
@@ -296,13 +302,14 @@ class Part(Value):
 
 
 class Given(Value):
-    """Messages that this worker holds. `deliveries` counts the deliveries of each."""
+    """Messages that `worker` holds. `deliveries` counts the deliveries of each."""
 
     topic: str
     subscription: str
     token: int
     messages: list[Message]
     deliveries: list[int]
+    worker: str = ""
 
 
 class Expired(Value):
@@ -319,6 +326,44 @@ class Lost(Value):
     topic: str
     subscription: str
     leases: tuple[tuple[int, int], ...]
+
+
+# Transactions.
+
+
+class Begin(Value):
+    """Open the source if necessary, and number a transaction.
+
+    `topic` is any topic of the transaction. The answer is Begun, or Finished with a refusal.
+    """
+
+    ticket: int
+    source: str
+    topic: str
+    timeout: float = NEVER
+
+
+class End(Value):
+    """Commit or abort a transaction that has begun. The answer is Finished.
+
+    The session sets `finished` of the command, and repeats it until it is answered.
+    """
+
+    ticket: int
+    command: EndTransaction
+
+
+class Begun(Value):
+    """The transaction has a number. `topic` decides its owner.
+
+    On a ring, all topics of the transaction must have the tag `tag`.
+    """
+
+    ticket: int
+    epoch: int
+    number: int
+    topic: str
+    tag: str
 
 
 # The end.
@@ -338,4 +383,5 @@ class AllDone(Value):
 
 Call = Do | Show | ShowAccess | Survey | Group | Ring
 OfWorker = Window | Handle | Confirm | Part
-Request = Call | Produce | Read | Want | Settle | Again | Move | Leave | Join | OfWorker | Finish
+OfReader = Read | Want | Settle | Again | Move | Leave
+Request = Call | Produce | OfReader | Join | OfWorker | Begin | End | Finish

@@ -166,7 +166,8 @@ class Reader:
         self._go_to(offset)
         self._credit.forget()
         end = self._end_of_topic = max(self._end_of_topic, offset)
-        self._host.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
+        where = (self.topic, self.subscription)
+        self._host.emit(Positioned(*where, offset, end, self.epoch), after=0)
 
     def _go_to(self, offset: int) -> None:
         self._at = Position(offset)

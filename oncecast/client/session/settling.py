@@ -88,6 +88,11 @@ class Settlements:
         """Return a mark that `done_since` accepts: the number of settlements of each kind."""
         return tuple([verb.added for verb in self._verbs])
 
+    @property
+    def busy(self) -> bool:
+        """Return whether a call is in flight."""
+        return self._in_flight is not None
+
     def done_since(self, mark: tuple[int, ...]) -> bool:
         """Return whether the node has answered all settlements before the mark."""
         return all(verb.done >= count for verb, count in zip(self._verbs, mark, strict=True))

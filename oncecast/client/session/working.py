@@ -129,6 +129,8 @@ class Worker:
         self._patience = Patience(host, alarm, routes, join.topic)
         self._settlements = Settlements(calls, *self._where, name, self._settled)
         self._sent_at = 0.0  # when the settlement in flight was sent first
+        # Leases that a transaction has ended while a settlement was in flight.
+        self._transacted: dict[Lease, None] = {}
         self._incoming = Incoming()
         self._grants: dict[int, Grant] = {}  # by token
         self._tickets: list[tuple[int, tuple[int, ...]]] = []  # each with the mark it waits for
@@ -188,7 +190,8 @@ class Worker:
         grant.last(self._host.now, jobs.lease_us / 1e6, renewal / 1e6)
         grant.offsets.update(dict.fromkeys([each.offset for each in messages]))
         self._alarm.due(grant.renew_at)
-        self._host.emit(Given(*self._where, jobs.token, messages, deliveries), after=0)
+        given = Given(*self._where, jobs.token, messages, deliveries, self._name)
+        self._host.emit(given, after=0)
 
     def _opened(self, chunk: Chunk, token: int, deliveries: int) -> list[Message]:
         """Return the new messages of a chunk. Give it back if it cannot be decoded."""
@@ -252,6 +255,10 @@ class Worker:
         for token, offset in handle.unused:
             if self._drop(token, offset, []):
                 settlements.unused.add((token, offset), None)
+        for token, offset in handle.transacted:
+            self._drop(token, offset, [])
+            if self._settlements.busy:  # it may renew a lease that the transaction has ended
+                self._transacted[token, offset] = None
         self._lose(lost)
         self._flush()
 
@@ -305,8 +312,9 @@ class Worker:
         self._renewed(settle)
         lost = list(leases_of(outcome.stale))
         if lost:
-            unused = set(leases_of(settle.unused))
-            self._lose([lease for lease in lost if lease not in unused])
+            done = {*leases_of(settle.unused), *self._transacted}
+            self._lose([lease for lease in lost if lease not in done])
+        self._transacted.clear()
         self._answer_tickets(outcome.cursor)
         if settle.leave:
             self._over()

@@ -48,7 +48,7 @@ def delivered(lone: Lone) -> list[tuple[int, bytes, bool]]:
 def test_reading_starts_at_the_cursor() -> None:
     """SVC-3"""
     lone = attached()
-    assert lone.events == [Positioned("t", "s", 5, 9)]
+    assert lone.events == [Positioned("t", "s", 5, 9, epoch=3)]
     assert lone.fetch == Fetch("t", "s", 3, 5, 5, 100, WINDOW)
 
 
@@ -252,7 +252,10 @@ def test_reader_continues_in_the_new_epoch_after_its_seek() -> None:
     # An earlier notice of the seek has no effect before the answer arrives.
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
     lone.answer(call, results.Sought(4, 0, False))
-    assert lone.events == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
+    assert lone.events == [
+        Positioned("t", "s", 0, 9, epoch=4),
+        Finished(9, results.Sought(4, 0, False)),
+    ]
     assert lone.fetch == Fetch("t", "s", 4, 0, 0, 100, WINDOW)
     assert lone.deliver(3, chunk(5, b"a")).outputs == []
 
@@ -261,7 +264,7 @@ def test_seek_by_another_client_moves_the_reader() -> None:
     """SVC-3"""
     lone = attached()
     lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
-    assert lone.events == [Positioned("t", "s", 2, 9)]
+    assert lone.events == [Positioned("t", "s", 2, 9, epoch=4)]
     assert lone.fetch == Fetch("t", "s", 4, 2, 2, 100, WINDOW)
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2))).outputs == []
 
@@ -287,7 +290,7 @@ def test_new_reader_takes_over_from_the_attached_reader() -> None:
         assert lone.events == []
         assert lone.call.command == do.Attach("t", "s", "inc.1", expected=epoch)
     lone.answer(lone.call, results.Attached(6, 5, 0, 9, 9, 1))
-    assert lone.events == [Positioned("t", "s", 5, 9)]
+    assert lone.events == [Positioned("t", "s", 5, 9, epoch=6)]
 
 
 def test_leaving_reader_does_not_take_over_the_subscription() -> None:
@@ -405,7 +408,7 @@ def test_reading_starts_at_the_application_offset() -> None:
     """SVC-3"""
     lone = Lone().start().ask(Read("t", "s", 7))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
-    assert lone.events == [Positioned("t", "s", 7, 9)]
+    assert lone.events == [Positioned("t", "s", 7, 9, epoch=3)]
     assert lone.fetch == Fetch("t", "s", 3, 7, 7, 100, WINDOW)
 
 
@@ -416,7 +419,7 @@ def test_application_offset_may_precede_the_cursor() -> None:
     seek = lone.call
     assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "inc.1.1", 3)
     lone.answer(seek, results.Sought(4, 4, False))
-    assert lone.events == [Positioned("t", "s", 4, 9), Skipped("t", "s", 2, 4)]
+    assert lone.events == [Positioned("t", "s", 4, 9, epoch=4), Skipped("t", "s", 2, 4)]
     assert {each.offset for each in lone.sent if isinstance(each, Fetch)} == {4}
 
 

@@ -73,8 +73,8 @@ def fetch(
     return Send(NODE, Fetch("t", "s", epoch, offset, ack, messages, space))
 
 
-def positioned(offset: int, end: int = 9) -> Emit:
-    return Emit(Positioned("t", "s", offset, end))
+def positioned(offset: int, end: int = 9, epoch: int = 3) -> Emit:
+    return Emit(Positioned("t", "s", offset, end, epoch))
 
 
 def skipped(first: int, end: int) -> Emit:
@@ -125,12 +125,12 @@ def test_reader_starts_at_the_requested_offset(
 @pytest.mark.parametrize(
     ("start_at", "landed", "outputs"),
     [
-        (0, 0, [positioned(0), fetch(0, 0, epoch=4)]),
-        (4, 4, [positioned(4), fetch(4, 4, epoch=4)]),
+        (0, 0, [positioned(0, epoch=4), fetch(0, 0, epoch=4)]),
+        (4, 4, [positioned(4, epoch=4), fetch(4, 4, epoch=4)]),
         (
             2,
             4,
-            [positioned(4), fetch(4, 4, epoch=4), skipped(2, 4), fetch(4, 4, epoch=4)],
+            [positioned(4, epoch=4), fetch(4, 4, epoch=4), skipped(2, 4), fetch(4, 4, epoch=4)],
         ),
     ],
 )
@@ -387,7 +387,7 @@ def test_ack_refused_after_a_seek_by_another_client_moves_the_reader() -> None:
     ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
     assert lone.answer(ack, errors.Repositioned(4, 2)).outputs == [
         finished(results.Acked(2)),
-        positioned(2, 6),
+        positioned(2, 6, 4),
         fetch(2, 2, epoch=4),
     ]
 
@@ -424,7 +424,7 @@ def test_impossible_answer_to_an_ack_raises_an_assertion_error() -> None:
 def test_moved_reader_drops_earlier_messages(cursor: int, end: int) -> None:
     """SVC-3"""
     moved = over(errors.Repositioned(4, cursor))
-    after = [positioned(cursor, end), fetch(cursor, cursor, epoch=4)]
+    after = [positioned(cursor, end, 4), fetch(cursor, cursor, epoch=4)]
     lost = Delivery("t", "s", 3, (), 0, 9)
     for news in (lost, over(BAD)):
         lone = at_five().deliver(3, Chunk(5, 0, 1, "p", 5, packed(b"a")))
@@ -435,7 +435,9 @@ def test_moved_reader_drops_earlier_messages(cursor: int, end: int) -> None:
 
 def test_moved_reader_reports_the_last_known_end_of_the_topic() -> None:
     lone = at_five().deliver(3, chunk(5, *[b"a"] * 8))
-    assert lone.hear(over(errors.Repositioned(4, 2))).events == [Positioned("t", "s", 2, 13)]
+    assert lone.hear(over(errors.Repositioned(4, 2))).events == [
+        Positioned("t", "s", 2, 13, epoch=4)
+    ]
 
 
 def test_gap_is_refetched_if_a_seek_returns_to_it() -> None:
@@ -463,7 +465,7 @@ def test_seek_is_repeated_after_a_concurrent_seek() -> None:
     )
     sought = results.Sought(7, 0, False)
     assert lone.answer(lone.call, sought).outputs == [
-        positioned(0),
+        positioned(0, epoch=7),
         fetch(0, 0, epoch=7),
         finished(sought),
     ]
@@ -474,7 +476,7 @@ def test_unanswered_seek_is_followed_by_a_fetch() -> None:
     lone = at_five().ask(Move(9, "t", "s", do.FromEarliest(), 0.4))
     assert lone.wait(0.4).outputs == [fetch(5), finished(NoAnswer(0.4))]
     moved = over(errors.Repositioned(4, 0))
-    assert lone.hear(moved).outputs == [positioned(0), fetch(0, 0, epoch=4)]
+    assert lone.hear(moved).outputs == [positioned(0, epoch=4), fetch(0, 0, epoch=4)]
 
 
 def test_refused_seek_does_not_move_the_reader() -> None:

@@ -263,7 +263,7 @@ def test_bindings_in_use_are_kept() -> None:
     lone = bound(of_g("t"), of_h("u"))
     call = lone.ask(Read("t", "s")).call
     lone.answer(call, results.Attached(3, 5, 0, 9, 0, 1), A)
-    assert lone.events == [Positioned("t", "s", 5, 9)]
+    assert lone.events == [Positioned("t", "s", 5, 9, epoch=3)]
     lone.measure(lambda node: int(lone.now * 1000))  # so no request is sent again
     lone.ask(create("u")).wait(3 * routes.SWEEP_EVERY)
     assert lone.links == []

@@ -319,7 +319,7 @@ def test_strong_tests_kill_every_unlisted_mutant(tmp_path: Path) -> None:
     found = {each["id"]: each["status"] for each in verdicts}
     assert found.pop(lasting) == "equivalent"
     assert set(found.values()) == {"killed"}
-    assert "no mutant has the id core/lamp.py:gone:00000000; remove it" in done.stderr
+    assert "no mutant has the id core/lamp.py:gone:00000000; remove the entry" in done.stderr
     assert done.returncode == 1
 
 

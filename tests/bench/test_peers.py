@@ -195,7 +195,7 @@ def test_uninstalled_systems_are_named_and_skipped(
     assert missing == {
         "Lacking": "the program no-such-program and the Python package no_such_module"
     }
-    assert "Lacking is skipped: the program no-such-program" in capsys.readouterr().err
+    assert "skipping Lacking, because the program no-such-program" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [Failed("no"), KeyboardInterrupt()])

@@ -614,4 +614,5 @@ def topic_view(topic: Topic, of_subscriptions: bool, *, alone: bool = False) -> 
         topic.policy,
         subscriptions,
         len(topic.producers),
+        topic.delays.messages,
     )

@@ -24,7 +24,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from oncecast.client import client as asynchronous
 from oncecast.client.access import AccessControl, TokenInfo
@@ -48,6 +48,9 @@ from oncecast.wire.frames import GroupView, RingView, TopicView, View
 from oncecast.wire.message import Message
 from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 T = TypeVar("T")
 
@@ -147,8 +150,17 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
+        *,
+        delay: float | None = None,
+        at: float | datetime | None = None,
+        ttl: float | None = None,
     ) -> Receipt:
-        return self._put(lambda client, left: client.put(topic, value, key, headers, left), timeout)
+        return self._put(
+            lambda client, left: client.put(
+                topic, value, key, headers, left, delay=delay, at=at, ttl=ttl
+            ),
+            timeout,
+        )
 
     def put_nowait(
         self,
@@ -166,9 +178,19 @@ class Client:
         self._gathering.put(topic, value, key, headers)
 
     def put_many(
-        self, topic: str, values: Iterable[bytes], timeout: float | None = None
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        timeout: float | None = None,
+        *,
+        delay: float | None = None,
+        at: float | datetime | None = None,
+        ttl: float | None = None,
     ) -> Receipt | None:
-        return self._put(lambda client, left: client.put_many(topic, values, left), timeout)
+        return self._put(
+            lambda client, left: client.put_many(topic, values, left, delay=delay, at=at, ttl=ttl),
+            timeout,
+        )
 
     def flush(self, timeout: float | None = None) -> None:
         self._put(lambda client, left: client.flush(left), timeout)

@@ -29,6 +29,7 @@ from oncecast.client.shared import Shared
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
+from oncecast.client.timing import timing_of
 from oncecast.errors import Closed, TooMany
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import Change, HandOver
@@ -41,6 +42,8 @@ from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from oncecast.client.access import AccessControl
     from oncecast.client.dead_letters import DeadLetters
     from oncecast.client.scanning import Located, Slice
@@ -139,9 +142,20 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
+        *,
+        delay: float | None = None,  # seconds until the message becomes visible
+        at: float | datetime | None = None,  # or the time when it becomes visible
+        ttl: float | None = None,  # seconds until workers no longer get the message
     ) -> Coroutine[Any, Any, Receipt]:
-        """Put a message and return its receipt once it is on disk. Concurrent puts are batched."""
-        return self._putting.put(topic, value, key, headers, timeout)
+        """Put a message and return its receipt once it is on disk. Concurrent puts are batched.
+
+        A delayed message enters the topic when it is due, and gets its offset then. `delay` and
+        `ttl` count from the moment when the nodes store the message.
+        """
+        if delay is None and at is None and ttl is None:
+            return self._putting.put(topic, value, key, headers, timeout)
+        timing = timing_of(delay, at, ttl)
+        return self._putting.put(topic, value, key, headers, timeout, timing)
 
     def put_nowait(
         self,
@@ -169,10 +183,21 @@ class Client:
         self._putting.put_nowait(topic, value, key, headers)
 
     async def put_many(
-        self, topic: str, values: Iterable[bytes], timeout: float | None = None
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        timeout: float | None = None,
+        *,
+        delay: float | None = None,
+        at: float | datetime | None = None,
+        ttl: float | None = None,
     ) -> Receipt | None:
-        """Put all values in order. Return the receipt of the last one once all are on disk."""
-        return await self.parts.usable.putting.put_many(topic, values, timeout)
+        """Put all values in order. Return the receipt of the last one once all are on disk.
+
+        `delay`, `at` and `ttl` have the same meaning as in `put`.
+        """
+        timing = timing_of(delay, at, ttl)
+        return await self.parts.usable.putting.put_many(topic, values, timeout, timing)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all puts are on disk. Raise the first error since the last flush."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from oncecast.wire.batch import Builder
 from oncecast.wire.batch_builder import of_values
 from oncecast.wire.batch_layout import FRAME_BYTES
+from oncecast.wire.timing import Timing
 
 MESSAGE_BYTES = 20  # assumed overhead of each message
 CHUNK = 1024  # number of values that `put_many` measures at once
@@ -19,7 +20,8 @@ class Receipt(NamedTuple):
     """The offset of a stored message, and whether the topic keeps it.
 
     If the node no longer knows the offset, `offset` is -1 and `kept` is None. A message is not kept
-    if the topic has no subscription and its policy retains nothing.
+    if the topic has no subscription and its policy retains nothing. The `offset` of a delayed
+    message is -1, because it gets its offset when it is due.
     """
 
     offset: int
@@ -36,14 +38,15 @@ class Parcel:
         "cut",
         "most",
         "time",
+        "timing",
         "topic",
         "values",
         "waited",
         "waiters",
     )
 
-    def __init__(self, topic: str, most: int, cut: int) -> None:
-        self.topic = topic
+    def __init__(self, topic: str, most: int, cut: int, timing: Timing | None = None) -> None:
+        self.topic, self.timing = topic, timing
         self.most, self.cut = most, cut  # maximum size, and size at which the batch is sent
         self.values: list[bytes] = []  # plain values that are not in the builder yet
         self.builder: Builder | None = None
@@ -55,6 +58,11 @@ class Parcel:
 
     def __len__(self) -> int:
         return len(self.values) + (len(self.builder) if self.builder is not None else 0)
+
+    @property
+    def key(self) -> str | tuple[str, Timing]:
+        """Return the key of the batches that may collect these messages."""
+        return self.topic if self.timing is None else (self.topic, self.timing)
 
     @property
     def silent(self) -> bool:

@@ -4,6 +4,9 @@ While many batches are in flight, new messages wait for an answer, so batches gr
 busy. An awaited put is sent at once if no batch is in flight and the last batches had one message
 each: the publisher then awaits every put, so waiting for more messages would only add latency.
 `Client.put_nowait` adds plain values to an open batch directly, because that is the hottest path.
+
+A batch has one timing. Messages with a time to live keep their order with other messages, so a put
+with another timing closes the batch before it. Delayed messages have no order to keep.
 """
 
 # ruff: noqa: ASYNC109  # timeouts are part of the interface
@@ -28,6 +31,7 @@ from oncecast.wire.batch_layout import FRAME_BYTES
 from oncecast.wire.errors import DISK, Refusal
 from oncecast.wire.errors import Overloaded as Busy
 from oncecast.wire.limits import Limits
+from oncecast.wire.timing import Timing
 
 CUT_BYTES = 256 * 1024  # send a batch as soon as it reaches this size
 BUFFER_BYTES = 64 * 1024 * 1024  # maximum bytes put and not yet stored
@@ -59,7 +63,9 @@ class Putting:
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
-        self.open: dict[str, Parcel] = {}  # batches that accept more messages, by topic
+        # Batches that accept more messages, by topic, or by topic and timing.
+        self.open: dict[Any, Parcel] = {}
+        self._lasting: dict[str, Parcel] = {}  # open batches with only a time to live, by topic
         self._flying: dict[int, Parcel] = {}  # batches passed to the session, by ticket
         self._tickets = 0
         self._bytes = 0  # bytes of all batches in flight
@@ -108,14 +114,16 @@ class Putting:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
+        timing: Timing | None = None,
     ) -> Receipt:
         if timeout is not None:
             check_wait(timeout)
-        parcel = self.open.get(topic)
+        where = topic if timing is None else (topic, timing)
+        parcel = self.open.get(where)
         if parcel is None:
             if self._bytes >= BUFFER_BYTES:
                 timeout = await self.wait_for_space(timeout)
-            parcel = self.open.get(topic) or self._begin(topic)
+            parcel = self.open.get(where) or self._begin(topic, timing)
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
         self._add(parcel, value, key, headers, waiter)
         if self._singles >= SINGLES and not self._flying:
@@ -132,7 +140,11 @@ class Putting:
             self._limited.discard(waiter)
 
     async def put_many(
-        self, topic: str, values: Iterable[bytes], timeout: float | None
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        timeout: float | None,
+        timing: Timing | None = None,
     ) -> Receipt | None:
         """Put all values in order. Return the receipt of the last one once all are stored."""
         if timeout is not None:
@@ -147,7 +159,7 @@ class Putting:
                 for some, size in pieces:
                     if self._bytes >= BUFFER_BYTES:
                         await self.wait_for_space()
-                    waiters.append(self._put_some(topic, some, size))
+                    waiters.append(self._put_some(topic, some, size, timing))
                     taken += len(some)
                     if timeout is not None:
                         self._limited.add(waiters[-1])
@@ -176,8 +188,11 @@ class Putting:
             raise self._too_large(largest - MESSAGE_BYTES)
         return pieces
 
-    def _put_some(self, topic: str, values: list[bytes], size: int) -> asyncio.Future[Receipt]:
-        parcel = self.open.get(topic) or self._begin(topic)
+    def _put_some(
+        self, topic: str, values: list[bytes], size: int, timing: Timing | None
+    ) -> asyncio.Future[Receipt]:
+        where = topic if timing is None else (topic, timing)
+        parcel = self.open.get(where) or self._begin(topic, timing)
         if parcel.bytes + size > self._most:
             parcel = self._another(parcel, size)
         parcel.values += values
@@ -208,7 +223,7 @@ class Putting:
                 self._failure = self._failure or error
         return True
 
-    def _begin(self, topic: str) -> Parcel:
+    def _begin(self, topic: str, timing: Timing | None = None) -> Parcel:
         if self.broken is not None:
             raise self.broken
         if self._bytes >= BUFFER_BYTES:
@@ -217,17 +232,31 @@ class Putting:
                 remedy="await flush() or wait_for_space(), or use put(), which waits"
             )
         check_topic(topic)
-        return self._fresh(topic)
+        return self._fresh(topic, timing)
 
-    def _fresh(self, topic: str) -> Parcel:
+    def _fresh(self, topic: str, timing: Timing | None = None) -> Parcel:
         many = len(self.open) % MANY == MANY - 1
         if many and sum(each.bytes for each in self.open.values()) > BUFFER_BYTES // 2:
             self._cut_all()  # The buffer limit does not cover open batches.
-        parcel = self.open[topic] = Parcel(topic, self._most, self._cut_bytes)
+        parcel = Parcel(topic, self._most, self._cut_bytes, timing)
+        if timing is not None or self._lasting:
+            self._keep_order(parcel)
+        self.open[parcel.key] = parcel
         if not self._due:
             self._due = True
             self._loop.call_soon(self._turn_ends)
         return parcel
+
+    def _keep_order(self, parcel: Parcel) -> None:
+        """Send the topic's open batch that the new one must not overtake."""
+        topic, timing = parcel.topic, parcel.timing
+        if timing is not None and timing.delays:
+            return
+        for earlier in (self.open.get(topic), self._lasting.get(topic)):
+            if earlier is not None:
+                self._cut(earlier)
+        if timing is not None:
+            self._lasting[topic] = parcel
 
     def _add(
         self,
@@ -272,7 +301,7 @@ class Putting:
         if size > self._most:
             raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
-        return self._fresh(parcel.topic)
+        return self._fresh(parcel.topic, parcel.timing)
 
     def _too_large(self, size: int) -> PayloadTooLarge:
         most = self._most - MESSAGE_BYTES
@@ -291,7 +320,9 @@ class Putting:
             self._cut(parcel)
 
     def _cut(self, parcel: Parcel) -> None:
-        del self.open[parcel.topic]
+        del self.open[parcel.key]
+        if self._lasting and self._lasting.get(parcel.topic) is parcel:
+            del self._lasting[parcel.topic]
         count = len(parcel)
         if not count:
             return
@@ -307,7 +338,7 @@ class Putting:
         self._flying[self._tickets] = parcel
         if self._watching is None and self._patience < inf:
             self._watching = self._loop.call_later(self._patience / 10, self._watch)
-        self._request(Produce(self._tickets, parcel.topic, count, batch))
+        self._request(Produce(self._tickets, parcel.topic, count, batch, parcel.timing))
 
     # -- a full disk --
 
@@ -443,6 +474,7 @@ class Putting:
         self.broken = error
         parcels = [*self.open.values(), *self._flying.values()]
         self.open.clear()
+        self._lasting.clear()
         self._flying.clear()
         self._bytes = 0
         for parcel in parcels:

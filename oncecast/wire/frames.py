@@ -241,6 +241,7 @@ class TopicView(Value, tag=False):
     policy: Policy
     subscriptions: tuple[SubscriptionView, ...]
     producers: int
+    delayed: int = 0  # messages that are not due yet, and so not in the topic
 
 
 class View(Value, tag="View"):

@@ -30,6 +30,11 @@ class Timing(Value, tag=False):
     ttl_us: int = 0  # 0 for no limit
 
     @property
+    def delays(self) -> bool:
+        """Return whether the messages may have to wait before they enter their topic."""
+        return self.delay_us > 0 or self.due_us > 0
+
+    @property
     def fault(self) -> str:
         """Return what is wrong with the timing, or "" if it is valid."""
         if not 0 <= self.delay_us <= TIMING_MAX_US:

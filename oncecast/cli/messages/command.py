@@ -62,6 +62,7 @@ def configure(
         dest="headers",
         help="header of each message; may be repeated",
     )
+    add_timing(put)
     if not in_shell:
         add_identity(put)
     put.set_defaults(lines=not in_shell)
@@ -115,6 +116,32 @@ def header(word: str) -> tuple[str, bytes]:
 # put
 
 
+def add_timing(put: argparse.ArgumentParser) -> None:
+    when = put.add_mutually_exclusive_group()
+    about = "how long each message waits until readers see it, for example 90s, 12h or 7d"
+    when.add_argument("--delay", metavar="TIME", type=duration, help=about)
+    about = "when readers see each message, for example 2030-01-31T12:00 (local time) or ...Z (UTC)"
+    when.add_argument("--at", metavar="WHEN", type=moment, help=about)
+    about = "how long workers may get each message, for example 90s, 12h or 7d"
+    put.add_argument("--ttl", metavar="TIME", type=duration, help=about)
+
+
+def duration(word: str) -> float:
+    from oncecast.cli.messages.topics import age
+
+    return age(word) / 1e6
+
+
+def moment(word: str) -> float:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(word).timestamp()
+    except (ValueError, OverflowError):
+        example = "use a time such as 2030-01-31T12:00"
+        raise argparse.ArgumentTypeError(f"{word!r} is not a time; {example}") from None
+
+
 async def run_put(client: Client, arguments: argparse.Namespace) -> int:
     kept = True
     async for values in to_put(arguments):
@@ -122,9 +149,10 @@ async def run_put(client: Client, arguments: argparse.Namespace) -> int:
             kept &= await _put(client, arguments, values[at : at + TOGETHER])
         sys.stdout.flush()
     if not kept:
+        lost = "will be discarded when they are due" if is_delayed(arguments) else "were discarded"
         complain(
-            f"topic {arguments.topic!r} has no subscriptions and no retention; the messages were "
-            "discarded: run `oncecast sub` first, or `oncecast topic create --keep-all`",
+            f"topic {arguments.topic!r} has no subscriptions and no retention; the messages "
+            f"{lost}: run `oncecast sub` first, or `oncecast topic create --keep-all`",
         )
     return ExitStatus.OK
 
@@ -133,12 +161,18 @@ async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes
     import asyncio
 
     topic, headers = arguments.topic, dict(arguments.headers) or None
-    puts = (client.put(topic, value, arguments.key, headers, arguments.timeout) for value in values)
+    times = {"delay": arguments.delay, "at": arguments.at, "ttl": arguments.ttl}
+    facts = (arguments.key, headers, arguments.timeout)
+    puts = [client.put(topic, value, *facts, **times) for value in values]
     receipts = await asyncio.gather(*puts)
     for offset, kept in receipts:
         fields = {"topic": topic, "offset": offset, "kept": kept, "producer": client.name}
-        show(arguments, fields, str(offset))
+        show(arguments, fields, "delayed" if is_delayed(arguments) and offset < 0 else str(offset))
     return all(kept is not False for _, kept in receipts)
+
+
+def is_delayed(arguments: argparse.Namespace) -> bool:
+    return arguments.delay is not None or arguments.at is not None
 
 
 async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:

@@ -76,6 +76,8 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
         help="keep this many bytes of the newest messages, for example 500k, 10M or 1G",
     )
     add_flag(parser, "--drop-unread", "also apply these limits to unread messages")
+    about = "drop messages whose time to live is over, instead of making them dead letters"
+    add_flag(parser, "--drop-expired", about)
     add_flag(parser, "--gossip", "on a ring, push messages by gossip instead of through a tree")
 
 
@@ -110,6 +112,7 @@ def policy_of(arguments: argparse.Namespace) -> Policy:
         arguments.keep_all,
         arguments.drop_unread,
         arguments.gossip,
+        arguments.drop_expired,
     )
 
 
@@ -170,6 +173,8 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
     kept = f"{view.first} to {view.next - 1}" if view.next > view.first else "none"
     print(f"offsets    {kept} ({counted(view.next - view.first, 'message')}), next {view.next}")
     print(f"bytes      {view.bytes}")
+    if view.delayed:
+        print(f"delayed    {counted(view.delayed, 'message')}")
     print(f"keeps      {in_words(view.policy)}")
     print(f"producers  {view.producers}")
     if view.subscriptions:
@@ -190,6 +195,7 @@ def fields(view: TopicView) -> dict[str, Any]:
         "first": view.first,
         "next": view.next,
         "bytes": view.bytes,
+        "delayed": view.delayed,
         **policy_fields(view.policy),
         "producers": view.producers,
         "subscriptions": [
@@ -211,11 +217,13 @@ def policy_fields(policy: Policy) -> dict[str, Any]:
         "keep_bytes": policy.bytes_max,
         "drop_unread": policy.drop_unread,
         "gossip": policy.gossip,
+        "drop_expired": policy.drop_expired,
     }
 
 
 def in_words(policy: Policy) -> str:
-    return keeping(policy) + ("; pushed by gossip" if policy.gossip else "")
+    dropping = "; drops expired messages" if policy.drop_expired else ""
+    return keeping(policy) + dropping + ("; pushed by gossip" if policy.gossip else "")
 
 
 def keeping(policy: Policy) -> str:

@@ -157,8 +157,8 @@ class ClientSession(Protocol):
 
     def request(self, request: local.Request) -> None:
         match request:
-            case local.Produce(ticket, topic, count, batch):
-                self._flow(topic).produce(ticket, count, batch)
+            case local.Produce(ticket, topic, count, batch, timing):
+                self._flow(topic).produce(ticket, count, batch, timing)
             case local.Do():
                 self._do(request)
             case local.Show():

@@ -29,6 +29,7 @@ from oncecast.wire.frames import (
 )
 from oncecast.wire.message import Message
 from oncecast.wire.results import Done
+from oncecast.wire.timing import Timing
 from oncecast.wire.transactions import EndTransaction
 
 
@@ -122,12 +123,14 @@ class Produce(Value):
     topic: str
     count: int
     batch: bytes
+    timing: Timing | None = None
 
 
 class Stored(Value):
     """The batch is stored once, from `offset` on.
 
-    If the node no longer knows the offset, `offset` is -1 and `kept` is None.
+    If the node no longer knows the offset, `offset` is -1 and `kept` is None. The offset of delayed
+    messages is not known yet, and is -1.
     """
 
     ticket: int

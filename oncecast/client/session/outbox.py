@@ -14,6 +14,7 @@ from oncecast.client.session.local import NEVER
 from oncecast.client.session.records import OutboxRecord
 from oncecast.kernel.protocol import Protocol
 from oncecast.wire.errors import AnyRefusal
+from oncecast.wire.timing import Timing
 
 if TYPE_CHECKING:
     from oncecast.client.session.producing import Flow
@@ -34,12 +35,20 @@ class Outgoing:
         "sends",
         "sent",
         "ticket",
+        "timing",
     )
 
     def __init__(
-        self, flow: Flow, ticket: int, number: int, count: int, batch: bytes, record: int = 0
+        self,
+        flow: Flow,
+        ticket: int,
+        number: int,
+        count: int,
+        batch: bytes,
+        record: int = 0,
+        timing: Timing | None = None,
     ) -> None:
-        self.flow, self.ticket, self.record = flow, ticket, record
+        self.flow, self.ticket, self.record, self.timing = flow, ticket, record, timing
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # ids of the calls that carried the batch
         self.sent = ticket == 0  # may have been sent, as any restored batch may

@@ -35,7 +35,7 @@ from oncecast.client.session.patience import Patience
 from oncecast.client.session.records import Based, OutboxRecord, Queued, Settled, Withdrawn
 from oncecast.client.session.routes import Routes
 from oncecast.kernel.protocol import Protocol
-from oncecast.wire.commands import CloseProducer, OpenProducer, Put
+from oncecast.wire.commands import CloseProducer, OpenProducer, Put, TimedPut
 from oncecast.wire.errors import (
     AnyRefusal,
     Fenced,
@@ -48,6 +48,7 @@ from oncecast.wire.errors import (
 )
 from oncecast.wire.frames import Call
 from oncecast.wire.results import Already, Appended, Done, Opened
+from oncecast.wire.timing import Timing
 
 if TYPE_CHECKING:
     from oncecast.client.session.route import Route
@@ -112,14 +113,15 @@ class Flow:
     def topic_id(self) -> int:
         return self._numbers.topic_id
 
-    def produce(self, ticket: int, count: int, batch: bytes) -> None:
+    def produce(self, ticket: int, count: int, batch: bytes, timing: Timing | None = None) -> None:
         if self.failed is not None:
             self._host.emit(NotStored(ticket, self.failed), after=0)
             return
         number, record = self.number, 0
         if self._identity.durable:
-            record = self._host.append(Queued(self.topic, number, count, self.settled, batch))
-        self.unsettled[number] = Outgoing(self, ticket, number, count, batch, record)
+            queued = Queued(self.topic, number, count, self.settled, batch, timing)
+            record = self._host.append(queued)
+        self.unsettled[number] = Outgoing(self, ticket, number, count, batch, record, timing)
         self.number += count
         if self._identity.durable:
             self._outbox.wrote(len(batch))
@@ -161,6 +163,8 @@ class Flow:
         sequence = outgoing.number + self._numbers.shift
         name, count = self._identity.producer, outgoing.count
         put = Put(self.topic, name, self.epoch, sequence, count, len(batch), 0, batch)
+        if outgoing.timing is not None:
+            put = timed(put, outgoing.timing)
         node = self._routes.of(self.topic).node
         self._host.send(node, Call(id_, put), after=max(outgoing.record, self._numbers.logged))
         self._next = outgoing.number + outgoing.count
@@ -478,10 +482,11 @@ class Flow:
 
     def restore(self, record: OutboxRecord) -> None:
         match record:
-            case Queued(_, number, count, settled, batch):
+            case Queued(_, number, count, settled, batch, timing):
                 self.number = number + count
                 self._forget(settled)
-                self.unsettled[number] = Outgoing(self, 0, number, count, batch)
+                outgoing = Outgoing(self, 0, number, count, batch, timing=timing)
+                self.unsettled[number] = outgoing
             case Based(_, topic_id, number, sequence, known_by):
                 numbers = self._numbers
                 numbers.topic_id, numbers.record = topic_id, known_by
@@ -502,7 +507,12 @@ class Flow:
     def records(self) -> list[OutboxRecord]:
         """Return the records that restore this flow, without settled batches."""
         queued = [
-            Queued(self.topic, each.number, each.count, self.settled, each.batch)
+            Queued(self.topic, each.number, each.count, self.settled, each.batch, each.timing)
             for each in self.unsettled.values()
         ]
         return [self._based(), Settled(self.topic, self.settled), *queued]
+
+
+def timed(put: Put, timing: Timing) -> TimedPut:
+    names = (put.topic, put.producer, put.epoch, put.sequence)
+    return TimedPut(*names, put.count, put.size, put.at, put.batch, timing)

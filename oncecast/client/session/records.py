@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
+from oncecast.wire.timing import Timing
 
 
 class Queued(Value, tag="Queued"):
@@ -13,6 +14,7 @@ class Queued(Value, tag="Queued"):
     count: int
     settled: int
     batch: bytes
+    timing: Timing | None = None
 
 
 class Based(Value, tag="Based"):

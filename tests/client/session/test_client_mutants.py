@@ -105,7 +105,7 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     ),
     "the outbox is not restored": (
         crashes, Flow, "restore",
-        "self.unsettled[number] = Outgoing(self, 0, number, count, batch)", "pass",
+        "self.unsettled[number] = outgoing\n", "pass\n",
     ),
     "stored batches in the outbox are put again": (
         crashes, Flow, "_rebase", "elif self._agrees(opened):", "elif False:",

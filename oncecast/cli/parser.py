@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from oncecast.errors import ExitStatus
+
+# argparse formats each option once, to check it. Finding out the width of the terminal for each would
+# take longer than the rest.
+CHECKING = partial(argparse.HelpFormatter, width=80)
 
 MISSING = "the following arguments are required: COMMAND"  # argparse's wording
 
@@ -18,7 +23,15 @@ class Parser(argparse.ArgumentParser):
         if description:
             text = description.strip().rpartition("`: ")[2].removesuffix(".")
             description = f"{text[0].upper()}{text[1:]}."
-        super().__init__(description=description, **options)
+        super().__init__(description=description, formatter_class=CHECKING, **options)
+
+    def format_help(self) -> str:
+        self.formatter_class = argparse.HelpFormatter  # as wide as the terminal
+        return super().format_help()
+
+    def format_usage(self) -> str:
+        self.formatter_class = argparse.HelpFormatter
+        return super().format_usage()
 
     def error(self, message: str) -> NoReturn:
         """Print the error on one line and exit. Point to --help if the error has no remedy."""

@@ -43,6 +43,7 @@ UNUSED = (
     "oncecast.wire.kafka_records",
     "pyarrow",
     "secrets",
+    "shutil",
     "stringprep",
     "zstandard",
 )

@@ -67,7 +67,7 @@ def _verb(
 async def run_put(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from oncecast.cli.messages.command import to_put
+    from oncecast.cli.messages.put import to_put
 
     count = 0
     async with joined(arguments) as node:
@@ -179,7 +179,7 @@ async def quiet(queue: Queue, enough: int | None = None) -> None:
 
 
 def write(arguments: argparse.Namespace, elements: list[bytes]) -> None:
-    from oncecast.cli.messages.command import as_text
+    from oncecast.cli.messages.get import as_text
 
     if arguments.json:
         for each in elements:

@@ -178,7 +178,7 @@ async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
 
 
 async def run_write(arguments: argparse.Namespace) -> int:
-    from oncecast.cli.messages.command import to_put
+    from oncecast.cli.messages.put import to_put
     from oncecast.coordination import NotMatched
 
     written = 0
@@ -271,7 +271,7 @@ def as_key(key: bytes) -> str:
 
 
 def write(arguments: argparse.Namespace, samples: list[Sample]) -> None:
-    from oncecast.cli.messages.command import as_text
+    from oncecast.cli.messages.get import as_text
 
     if arguments.json:
         for each in samples:

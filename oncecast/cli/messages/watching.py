@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncecast.cli.connecting import complain, show
-from oncecast.cli.messages import command as messages
+from oncecast.cli.messages.get import TOGETHER, as_lines, in_words
 from oncecast.errors import ExitStatus, MessagesLost, OncecastError
 from oncecast.kernel.escaping import escaped
 
@@ -94,11 +94,11 @@ class Watching:
         try:
             while True:
                 try:
-                    arrived = await subscription.get_many(messages.TOGETHER)
+                    arrived = await subscription.get_many(TOGETHER)
                 except MessagesLost as lost:
                     self._news.notice(str(lost))
                     continue
-                lines = messages.as_lines(arrived) if as_json else map(messages.in_words, arrived)
+                lines = as_lines(arrived) if as_json else map(in_words, arrived)
                 self._news.data("\n".join(lines))
                 subscription.ack(arrived[-1])
         except OncecastError as error:

@@ -22,8 +22,7 @@ from oncecast.cli.connecting import (
     complain,
     report_error,
 )
-from oncecast.cli.messages import command as messages
-from oncecast.cli.messages import subs, topics
+from oncecast.cli.messages import get, subs, topics
 from oncecast.cli.messages.watching import News, Watching, key_of
 from oncecast.cli.output import on_terminal
 from oncecast.cli.parser import Parser, near
@@ -143,7 +142,7 @@ class Conversation:
 
     async def _work(self, arguments: argparse.Namespace) -> int:
         work: Callable[[Client, argparse.Namespace], Awaitable[int]] = arguments.work
-        if work is messages.run_get and key_of(arguments) in self._watching.watched:
+        if work is get.run_get and key_of(arguments) in self._watching.watched:
             what = f"topic {arguments.topic!r} is being watched; run `unwatch` first"
             return complain(what, ExitStatus.NOT_ALLOWED)
         try:
@@ -225,7 +224,7 @@ class Conversation:
         """Return a parser for all shell commands, without connection options."""
         parser = Parser(prog="", add_help=False)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
-        for each in (messages, topics, subs):
+        for each in (put, get, subscribe, topics, subs):
             each.configure(commands, in_shell=True)
         for name, about, work in (
             ("watch", "show messages as they arrive", self._watching.watch),

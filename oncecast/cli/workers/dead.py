@@ -17,7 +17,7 @@ from oncecast.cli.connecting import (
     table,
     unicode,
 )
-from oncecast.cli.messages.command import as_text
+from oncecast.cli.messages.get import as_text
 from oncecast.cli.output import add_raw, print_values
 from oncecast.cli.workers.sharing import add_shared_name, count
 from oncecast.errors import ExitStatus

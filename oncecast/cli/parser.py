@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from oncecast.errors import ExitStatus
 
-# argparse formats each option once, to check it. Finding out the width of the terminal for each would
-# take longer than the rest.
+# argparse formats each option to check it. With a fixed width, it does not look up the width of the
+# terminal each time.
 CHECKING = partial(argparse.HelpFormatter, width=80)
 
 MISSING = "the following arguments are required: COMMAND"  # argparse's wording

@@ -4,7 +4,7 @@ A refused command changes nothing but the clock. Each refusal names the exceptio
 raises for it. The exception declares the code, message, remedy and exit status.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`, because msgspec evaluates annotations more slowly.
 
 from typing import ClassVar, get_args
 

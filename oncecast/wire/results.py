@@ -1,6 +1,6 @@
 """Results of the pub/sub machine. `already` means that an earlier copy took effect."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`, because msgspec evaluates annotations more slowly.
 
 from oncecast.kernel.protocol import Value
 from oncecast.wire import errors
@@ -168,18 +168,18 @@ class Staged(Value, tag="Staged"):
     already: bool
 
 
-class Published(Value, tag="Published"):
-    """The offset ranges of a published number. They are known only for the latest number."""
-
-    ranges: tuple[PublishedRange, ...]
-    already: bool
-
-
 class PublishedRange(Value, tag=False):
     topic: str
     offset: int
     count: int
     kept: bool
+
+
+class Published(Value, tag="Published"):
+    """The offset ranges of a published number. They are known only for the latest number."""
+
+    ranges: tuple[PublishedRange, ...]
+    already: bool
 
 
 class StagedDropped(Value, tag="StagedDropped"):

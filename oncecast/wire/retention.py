@@ -1,6 +1,6 @@
 """The retention policy of a topic."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`, because msgspec evaluates annotations more slowly.
 
 from oncecast.kernel.protocol import Value
 from oncecast.wire.timing import TIMING_LEVEL

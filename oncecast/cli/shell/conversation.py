@@ -22,7 +22,7 @@ from oncecast.cli.connecting import (
     complain,
     report_error,
 )
-from oncecast.cli.messages import get, subs, topics
+from oncecast.cli.messages import get, put, subs, subscribe, topics
 from oncecast.cli.messages.watching import News, Watching, key_of
 from oncecast.cli.output import on_terminal
 from oncecast.cli.parser import Parser, near

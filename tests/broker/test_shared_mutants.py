@@ -17,7 +17,7 @@ from oncecast.broker.sharing import Sharing
 from oncecast.client.dead_letters import DeadLetters
 from oncecast.client.jobs import Job, SharedSubscription
 from oncecast.client.session.settling import Settlements
-from oncecast.client.session.working import Worker
+from oncecast.client.session.working import Worker, Works
 from oncecast.wire import commands as do
 from tests.broker import test_dispatching as dispatching
 from tests.broker import test_dispatching_edges as edges
@@ -259,6 +259,14 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     "a lost lease is renewed": (
         exact(working.test_refused_renewal_reports_a_lost_lease),
         Worker, "_lose", "self._drop(token, offset, [])", "pass",
+    ),
+    "a revived worker keeps its messages": (
+        exact(working.test_messages_of_an_ended_worker_are_returned),
+        Works, "receive", "self._give_back(message)", "pass",
+    ),
+    "a worker leaves twice under one number": (
+        exact(working.test_messages_of_an_ended_worker_are_returned),
+        Works, "_give_back", "self._returns += 1", "pass",
     ),
     "only the first gap is noticed": (
         exact(working.test_each_gap_triggers_a_request),

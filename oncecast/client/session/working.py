@@ -12,6 +12,8 @@ Rules
 - A message that the client cannot decode goes back to the node. After its last delivery it becomes
   a dead letter.
 - The name of a worker is used once. So a late copy of its requests cannot concern a later worker.
+- A late request can revive a worker that has ended. The client then gives back its messages, and
+  leaves again under its name.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 RENEWALS = 3  # per lease
 RENEW_EVERY_MIN = 0.05  # seconds
 HELD_MAX = 2 * WINDOW_MAX  # further messages are dropped; an honest node sends fewer
+
+ENDED = 1 << 48  # numbers of settlements for workers that have ended; no worker counts so far
 
 Where = tuple[str, str]  # topic and subscription
 
@@ -125,7 +129,7 @@ class Worker:
     ) -> None:
         self._host, self._alarm, self._routes, self._works = host, alarm, routes, works
         self.topic, self.subscription = join.topic, join.subscription
-        self._name, self._window = name, join.window
+        self.name, self._window = name, join.window
         self._patience = Patience(host, alarm, routes, join.topic)
         self._settlements = Settlements(calls, *self._where, name, self._settled)
         self._sent_at = 0.0  # when the settlement in flight was sent first
@@ -149,7 +153,7 @@ class Worker:
 
     def _work(self) -> None:
         """Ask for messages, and for a resend of all tokens after the last complete one."""
-        work = Work(*self._where, self._name, self._window, self._incoming.seen)
+        work = Work(*self._where, self.name, self._window, self._incoming.seen)
         self._host.send(self._routes.of(self.topic).node, work, after=0)
         self._patience.begin()
 
@@ -159,7 +163,7 @@ class Worker:
 
     def given(self, jobs: Jobs) -> None:
         incoming = self._incoming
-        if jobs.worker != self._name or self._parting is not None or jobs.token <= incoming.seen:
+        if self._parting is not None or jobs.token <= incoming.seen:
             return
         if incoming.is_gap(jobs):
             if incoming.asked != (jobs.token, incoming.seen):
@@ -190,7 +194,7 @@ class Worker:
         grant.last(self._host.now, jobs.lease_us / 1e6, renewal / 1e6)
         grant.offsets.update(dict.fromkeys([each.offset for each in messages]))
         self._alarm.due(grant.renew_at)
-        given = Given(*self._where, jobs.token, messages, deliveries, self._name)
+        given = Given(*self._where, jobs.token, messages, deliveries, self.name)
         self._host.emit(given, after=0)
 
     def _opened(self, chunk: Chunk, token: int, deliveries: int) -> list[Message]:
@@ -223,8 +227,6 @@ class Worker:
         return [each for each in found if each.offset in wanted]
 
     def ended(self, ended: WorkEnded, route: Route) -> None:
-        if ended.worker != self._name:
-            return
         match ended.why:
             case errors.NotHere():
                 self._routes.not_here(self.topic, route)
@@ -389,7 +391,8 @@ class Works:
         self._host, self._identity, self._alarm = host, identity, alarm
         self._calls, self._routes = calls, routes
         self._workers: dict[Where, Worker] = {}
-        self._made = 0
+        self._made = self._returns = 0
+        self._returning: dict[str, None] = {}  # ended workers whose messages are on the way back
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(list(self._workers.values()))
@@ -427,9 +430,23 @@ class Works:
 
     def receive(self, message: Jobs | WorkEnded, route: Route) -> None:
         worker = self._workers.get((message.topic, message.subscription))
-        if worker is None:
+        if worker is not None and message.worker == worker.name:
+            if isinstance(message, Jobs):
+                worker.given(message)
+            else:
+                worker.ended(message, route)
+        elif isinstance(message, Jobs) and message.worker not in self._returning:
+            self._give_back(message)
+
+    def _give_back(self, jobs: Jobs) -> None:
+        """Give back the messages of a worker that has ended, and leave again."""
+        name = jobs.worker
+        if not name.startswith(f"{self._identity.incarnation}.w"):
             return
-        if isinstance(message, Jobs):
-            worker.given(message)
-        else:
-            worker.ended(message, route)
+        runs = tuple([(jobs.token, each.offset, each.count) for each in jobs.chunks])
+        where = (jobs.topic, jobs.subscription)
+        settle = Settle(*where, name, ENDED + self._returns + 1, unused=runs, leave=True)
+        if not settle.fault:
+            self._returns += 1
+            self._returning[name] = None
+            self._calls.do(settle, lambda _: self._returning.pop(name))

@@ -22,6 +22,7 @@ from oncecast.client.session.local import (
     Window,
 )
 from oncecast.client.session.settling import REASONS_MAX
+from oncecast.client.session.working import ENDED
 from oncecast.kernel.protocol import Emit, NodeId, Send
 from oncecast.wire import errors
 from oncecast.wire.frames import Call, Chunk, Elsewhere, Jobs, Owned, Work, WorkEnded
@@ -148,6 +149,31 @@ def test_token_without_messages_counts_as_received() -> None:
 
 def test_messages_for_another_worker_are_dropped() -> None:
     assert working().hear(jobs(7, chunk(0, b"a"), worker="old")).outputs == []
+
+
+def test_messages_of_an_ended_worker_are_returned() -> None:
+    """WRK-1: a late request has revived the worker. The node would lease messages to it forever."""
+    lone = working().hear(WorkEnded(*HERE, NAME, errors.Denied())).ask(Join(*HERE, 10))
+    late = jobs(7, chunk(0, b"a", b"b"), chunk(5, b"f"))
+    call = lone.hear(late).call
+    runs = ((7, 0, 2), (7, 5, 1))
+    assert call.command == settle(ENDED + 1, unused=runs, leave=True)
+    assert lone.hear(late).outputs == []  # the call is in flight
+    assert lone.answer(call, Settled(0)).outputs == []
+    again = lone.hear(jobs(8, chunk(0, b"a"))).call
+    assert again.command == settle(ENDED + 2, unused=((8, 0, 1),), leave=True)
+
+
+def test_messages_of_a_worker_of_an_earlier_process_are_dropped() -> None:
+    lone = working().hear(WorkEnded(*HERE, NAME, errors.Denied()))
+    assert lone.hear(jobs(7, chunk(0, b"a"), worker="earlier.w1")).outputs == []
+
+
+def test_malformed_messages_of_an_ended_worker_are_dropped() -> None:
+    lone = working().hear(WorkEnded(*HERE, NAME, errors.Denied()))
+    for offset, count in ((-1, 1), (0, 0), (0, SETTLED_MAX + 1)):
+        broken = Chunk(offset, 0, count, "p", 0, packed(b"a"))
+        assert lone.hear(jobs(7, broken)).outputs == []
 
 
 def test_worker_asks_again_after_a_lost_link_a_redirect_and_silence() -> None:
@@ -394,7 +420,7 @@ def test_worker_can_leave_without_an_answer() -> None:
 def test_refusal_ends_the_worker(why: errors.AnyRefusal) -> None:
     lone = working().hear(WorkEnded(*HERE, NAME, why))
     assert lone.outputs == [Emit(Ended(*HERE, why))]
-    assert lone.hear(jobs(7, chunk(0, b"a"))).outputs == []
+    assert lone.hear(jobs(7, chunk(0, b"a"))).events == []
     lone = holding(b"a").ask(Handle(*HERE, accept=((7, 0),)))
     call = lone.call
     lone.ask(Confirm(1, *HERE))

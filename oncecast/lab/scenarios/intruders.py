@@ -48,6 +48,7 @@ from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.lab.scenarios.service_draw import ServiceDraw
 from oncecast.lab.scenarios.sessions import Sessions
 from oncecast.replication.paxos import Paxos
+from oncecast.security.values import Rule
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import commands as do
@@ -87,8 +88,16 @@ def draw(seed: int, nodes: int) -> IntrudersDraw:
 class Administrator(Client):
     """Adds the users and rules, one after another. Later it withdraws rules and adds them again."""
 
-    def __init__(self, sim: Simulation, nodes: list[NodeId], habits: Habits) -> None:
-        self._left: list[do.AccessCommand] = list(COMMANDS)
+    def __init__(
+        self,
+        sim: Simulation,
+        nodes: list[NodeId],
+        habits: Habits,
+        *,
+        commands: tuple[do.AccessCommand, ...] = COMMANDS,
+        rule: Rule = ROAMING,  # the rule to withdraw
+    ) -> None:
+        self._left, self._rule = list(commands), rule
         self._ticket = 1
         self._asked = False
         self._rng = Random(f"{sim.seed}/withdrawals")
@@ -121,7 +130,7 @@ class Administrator(Client):
                 self.soon(self._some_time(), self._withdraw)
 
     def withdraw_rules(self, pause: float) -> None:
-        """Withdraw rules of the roaming clients from time to time, and add them again."""
+        """Withdraw parts of the rule from time to time, and add them again."""
         self._pause = pause
         self.soon(self._some_time(), self._withdraw)
 
@@ -130,13 +139,31 @@ class Administrator(Client):
         self._pause = 0.0
         self.begin()
 
+    def secure(self, storm: GroupStorm, patience: float, seconds: float) -> None:
+        """Add users and rules during the storm.
+
+        A storm can delay the commands indefinitely, so the storm pauses if they take too long.
+        """
+        if not self.wait(patience + seconds):
+            storm.calm()
+            if not self.wait(patience):
+                raise Violation(f"{self.me} could not add users and rules in {patience:.0f} s")
+            storm.resume()
+
+    def wait(self, seconds: float) -> bool:
+        """Run until all commands are done. Return False if that takes too long."""
+        limit = self.sim.now + seconds
+        while not self.done and self.sim.now <= limit:
+            self.sim.run(until=self.sim.now + LOOK_EVERY)
+        return self.done
+
     def _some_time(self) -> float:
         return self._rng.expovariate(1 / self._pause)
 
     def _withdraw(self) -> None:
         if self._pause:
-            verbs = tuple(verb for verb in ROAMING.verbs if self._rng.random() < 0.6)
-            rule = msgspec.structs.replace(ROAMING, verbs=verbs or ("put",))
+            verbs = tuple(verb for verb in self._rule.verbs if self._rng.random() < 0.6)
+            rule = msgspec.structs.replace(self._rule, verbs=verbs or self._rule.verbs[:1])
             self._left = [do.Disallow(rule), do.Allow(rule)]
             self.withdrawals += 1
             self.begin()
@@ -164,18 +191,11 @@ class GuardedSessions(Sessions):
         return [self.watchman, *super().checkers()]
 
     def secure(self, storm: GroupStorm, patience: float) -> None:
-        """Add users and rules during the storm, then the intruders.
-
-        A storm can delay the commands indefinitely, so the storm pauses if they take too long.
-        """
+        """Add users and rules during the storm, then the intruders."""
         sim, nodes = self.sim, storm.nodes
         root = self.root = Administrator(sim, nodes, self.habits)
         self._clients[root.me] = root
-        if not self._await(root, patience + self._drawn.seconds):
-            storm.calm()
-            if not self._await(root, patience):
-                raise Violation(f"{root.me} could not add users and rules in {patience:.0f} s")
-            storm.resume()
+        root.secure(storm, patience, self._drawn.seconds)
         for number, habit in enumerate(self._drawn.intruders):
             self._add_intruder(nodes, habit, f"{sim.seed}/intruder/{number}")
 
@@ -189,15 +209,8 @@ class GuardedSessions(Sessions):
         root = self.root
         assert root is not None
         root.end_withdrawals()
-        if not self._await(root, patience):
+        if not root.wait(patience):
             raise Violation(f"{root.me} could not restore the rules in {patience:.0f} s")
-
-    def _await(self, root: Administrator, seconds: float) -> bool:
-        """Run until the administrator is done. Return False if that takes too long."""
-        limit = self.sim.now + seconds
-        while not root.done and self.sim.now <= limit:
-            self.sim.run(until=self.sim.now + LOOK_EVERY)
-        return root.done
 
     def _add_intruder(self, nodes: list[NodeId], habit: Habit, seed: str) -> None:
         def build(me: NodeId, rng: Random) -> Stack:

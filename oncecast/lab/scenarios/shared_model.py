@@ -45,6 +45,17 @@ class SharedModel:
     messages: list[Message] = field(default_factory=list)
     numbers: dict[str, tuple[int, tuple[Run, ...]]] = field(default_factory=dict)
     letters: list[int] = field(default_factory=list)  # offsets of buried dead letters
+    dropped: set[int] = field(default_factory=set)  # offsets removed with the subscription
+    removed: bool = False  # whether the subscription was removed
+    limits: list[int] = field(default_factory=list)  # all values of `deliveries_max`
+
+    def __post_init__(self) -> None:
+        self.limits.append(self.settings.deliveries_max)
+
+    @property
+    def deliveries_max(self) -> int:
+        """Return the highest limit so far, or 0 for no limit."""
+        return 0 if 0 in self.limits else max(self.limits)
 
     @property
     def cursor(self) -> int:
@@ -60,7 +71,34 @@ class SharedModel:
         return [o for o in self.in_state(LEASED) if self.messages[o].worker == worker]
 
     def append(self, keys: list[int]) -> None:
-        self.messages += [Message(key) for key in keys]
+        first = len(self.messages)
+        self.messages += [Message(key, DONE if self.removed else FRESH) for key in keys]
+        if self.removed:
+            self.dropped.update(range(first, len(self.messages)))
+
+    # -- subscribe --
+
+    def change(self, settings: Shared) -> bool:
+        """Change the settings. Return False if the order by key cannot change now."""
+        if settings.by_key != self.settings.by_key and self.in_state(*OPEN):
+            return False
+        self.settings = settings
+        self.limits.append(settings.deliveries_max)
+        return True
+
+    def remove(self) -> None:
+        """Remove the subscription, with all messages that are not settled."""
+        self.removed = True
+        self.numbers.clear()
+        for offset, message in enumerate(self.messages):
+            if message.state != DONE:
+                message.state = DONE
+                self.dropped.add(offset)
+
+    def create(self, settings: Shared) -> None:
+        """Create the subscription again. It starts with the next message."""
+        self.removed = False
+        self.change(settings)
 
     # -- lease --
 
@@ -186,6 +224,14 @@ class SharedModel:
             assert self.messages[offset].state == DEAD
             self.letters.append(offset)
             self.done(offset)
+
+    def shift(self, by: int) -> None:
+        """Move all deadlines, because the clock was corrected. 0 means at once."""
+        for message in self.messages:
+            if message.state == LEASED:
+                message.time += by
+            elif message.state == WAITING and message.time:
+                message.time = max(message.time + by, 0)
 
     def seek(self, offset: int) -> None:
         self.token += 1

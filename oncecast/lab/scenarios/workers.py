@@ -12,25 +12,41 @@ from functools import partial
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
-from oncecast.broker.dispatching import Dispatcher
+from oncecast.broker.dispatching import BURY_MAX, Dispatcher
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
+from oncecast.broker.guard import guard_of_replica
 from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios import draw as drawing
 from oncecast.lab.scenarios import service, service_draw
 from oncecast.lab.scenarios.draw import Habits
+from oncecast.lab.scenarios.intruders import Administrator
 from oncecast.lab.scenarios.paxos import Campaign
 from oncecast.lab.scenarios.paxos_clients import Client, Outboxes
 from oncecast.lab.scenarios.paxos_history import CLIENT, GroupHistory
+from oncecast.lab.scenarios.paxos_storm import GroupStorm
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.lab.scenarios.service_draw import ServiceDraw
 from oncecast.lab.scenarios.workers_apps import Feeder, WorkerApp
+from oncecast.lab.scenarios.workers_operator import (
+    COMMANDS,
+    OF_WORKERS,
+    TOPICS_MAX,
+    Act,
+    Operator,
+    draw_settings,
+    principal_of,
+)
 from oncecast.lab.scenarios.workers_reference import TOPIC, Reference
 from oncecast.replication.paxos import Paxos
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
-from oncecast.wire import levels
+from oncecast.wire import errors, levels
+from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.sharing import Shared
 
 
@@ -41,36 +57,60 @@ class WorkersDraw(ServiceDraw, frozen=True):
     slow: float = 0.1  # mean seconds of a job, about
     stalls: int = 2  # of each worker
     window_bytes: int = 8 << 20
+    withdraws: float = 0.0  # mean seconds between two changes of the workers' permissions, or 0
+    acts: tuple[Act, ...] = ()  # what the operator does
+    pause: float = 1.0  # mean seconds between two acts of the operator
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds of calm within which all jobs must be done.
+
+        A clock that was wrong by less than a step may have moved the deadlines by as much. The
+        leader repeats a refused burial later and later.
+        """
+        burial = BURY_MAX if Act.LETTERS in self.acts else 0.0
+        return super().patience + 3 * self.habits.clock_step + burial
+
+    @property
+    def limits(self) -> Limits:
+        topics = TOPICS_MAX if Act.LETTERS in self.acts else LIMITS.topics_max
+        step = int(self.habits.clock_step * 1e6)
+        return replace(LIMITS, topics_max=topics, clock_step_us=step)
+
+    @property
+    def ends(self) -> tuple[type, ...]:
+        """Return the refusals that workers may get."""
+        denied = (errors.Denied,) if self.withdraws else ()
+        removed = (errors.NotSubscribed, errors.NoSuchTopic) if Act.REMOVE in self.acts else ()
+        full = (errors.TooMany,) if Act.LETTERS in self.acts else ()
+        changed = (errors.InvalidArgument,) if self.acts else ()  # by_key cannot change now
+        return (*denied, *removed, *full, *changed)
 
 
 def draw(seed: int, nodes: int) -> WorkersDraw:
     rng = Random(f"{seed}/{nodes}/workers")
     base = service_draw.draw(seed, nodes)
     lease = rng.choice((0.2, 0.5, 1.0, 3.0))
-    # Wall clocks are right: the tests of the state machine cover clocks that are wrong.
     habits = Habits(
         puts=rng.randint(5, 40),
         crashes=rng.randint(0, 3),
         away=rng.choice((0.0, 0.2, 1.5)),
-        clock_step=0.0,
+        clock_step=rng.choice((base.habits.clock_step, 0.3, 1.0)),
         snapshot_bytes=base.habits.snapshot_bytes,
     )
-    fields = msgspec.structs.asdict(base) | {"habits": habits, "wall": 0.0}
+    fields = msgspec.structs.asdict(base) | {"habits": habits}
+    often = rng.choice((0.0, 0.0, 4.0, 10.0))
     return WorkersDraw(
         **fields,
-        shared=Shared(
-            lease_us=int(lease * 1e6),
-            deliveries_max=rng.choice((0, 1, 2, 3, 10)),
-            backoff_min_us=rng.choice((0, 50_000, 300_000)),
-            backoff_max_us=rng.choice((300_000, 2_000_000)),
-            in_flight_max=rng.choice((1, 5, 1000)),
-            by_key=rng.random() < 0.4,
-        ),
+        shared=draw_settings(rng, lease),
         workers=rng.randint(1, 5),
         window=rng.choice((1, 2, 5, 100)),
         slow=lease * rng.choice((0.05, 0.3, 1.0)),
         stalls=rng.randint(0, 3),
         window_bytes=rng.choice((8 << 20, 8 << 20, 100)),
+        withdraws=drawing.rounded(base.seconds / often) if often else 0.0,
+        acts=tuple(act for act in Act if rng.random() < 0.3),
+        pause=drawing.rounded(base.seconds / rng.choice((3.0, 10.0, 20.0))),
     )
 
 
@@ -84,10 +124,11 @@ class Workshop(Checker):
         self.feeders: list[Feeder] = []
         self.workers: list[WorkerApp] = []
         self._clients: dict[NodeId, Client] = {}
-        self._calm = False
+        self.operator: Operator | None = None
+        self.root: Administrator | None = None
 
     def watch(self, history: GroupHistory) -> None:
-        self.reference = Reference(history, self.drawn.shared)
+        self.reference = Reference(history)
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         made = Service(
@@ -95,13 +136,20 @@ class Workshop(Checker):
             rng,
             group=group,
             wall=lambda: self.sim.wall_us(me),
+            limits=self.drawn.limits,
             snapshot_bytes=self.drawn.habits.snapshot_bytes,
         )
         group.attach(made)
         return [
             made,
-            Gateway(me, rng, service=made),
-            Dispatcher(me, rng, service=made, window_bytes=self.drawn.window_bytes),
+            Gateway(me, rng, service=made, principal_of=principal_of),
+            Dispatcher(
+                me,
+                rng,
+                service=made,
+                window_bytes=self.drawn.window_bytes,
+                principal_of=principal_of,
+            ),
             Governor(me, rng, group=group.status),
         ]
 
@@ -109,6 +157,15 @@ class Workshop(Checker):
         return [self, self.outboxes, self.reference]
 
     # -- clients --
+
+    def secure(self, storm: GroupStorm) -> None:
+        """Add the users and their rules before the other clients start."""
+        drawn = self.drawn
+        self.root = Administrator(
+            self.sim, storm.nodes, drawn.habits, commands=COMMANDS, rule=OF_WORKERS
+        )
+        self._clients[self.root.me] = self.root
+        self.root.secure(storm, drawn.patience, drawn.seconds)
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes = [node for node in sim.nodes if not node.startswith(CLIENT)]
@@ -131,8 +188,20 @@ class Workshop(Checker):
                     settings=drawn.shared,
                     window=drawn.window,
                     slow=drawn.slow,
+                    ends=drawn.ends,
                 )
             )
+        if drawn.acts:
+            self.operator = Operator(
+                sim,
+                nodes[:],
+                habits=habits,
+                acts=drawn.acts,
+                pause=drawn.pause,
+                settings=drawn.shared,
+            )
+        if self.root is not None:
+            self.root.withdraw_rules(drawn.withdraws)
         for client in (*self.feeders, *self.workers):
             self._clients[client.me] = client
             for _ in range(habits.crashes if client.crashes else 0):
@@ -166,6 +235,10 @@ class Workshop(Checker):
     # -- the end --
 
     def stop(self) -> None:
+        if self.operator is not None:
+            self.operator.calm()
+        if self.root is not None:
+            self.root.end_withdrawals()
         for worker in self.workers:
             worker.calm()
 
@@ -191,10 +264,19 @@ class Workshop(Checker):
         for worker in self.workers:
             for _, offset in worker.started:
                 starts[offset] = starts.get(offset, 0) + 1
-        most = self.drawn.shared.deliveries_max
+        assert self.reference.model is not None
+        most = self.reference.model.deliveries_max
         many = [offset for offset, count in starts.items() if 0 < most < count]
         if many:
             raise Violation(f"offsets {many} were started more than {most} times")
+
+
+class GuardedCampaign(Campaign):
+    def build(self, me: NodeId, rng: Random) -> Stack:
+        stack = super().build(me, rng)
+        made = next(each for each in stack.protocols if isinstance(each, Service))
+        stack.guard = guard_of_replica(made, principal_of)
+        return stack
 
 
 def play(sim: Simulation, nodes: int) -> Figures:
@@ -204,11 +286,13 @@ def play(sim: Simulation, nodes: int) -> Figures:
 def play_drawn(sim: Simulation, drawn: WorkersDraw) -> Figures:
     service.set_up(sim, drawn)
     workshop = Workshop(sim, drawn)
-    campaign = Campaign(
+    campaign = GuardedCampaign(
         sim, drawn.nodes, workshop, drawn, spares=drawn.spares, rules=False, level=levels.KNOWN
     )
     workshop.watch(campaign.history)
     storm = service.begin(sim, drawn, campaign)
+    if drawn.withdraws:
+        workshop.secure(storm)
     service.run_storm(sim, drawn, workshop, storm)
     campaign.settle(storm)
     reference = workshop.reference
@@ -220,6 +304,7 @@ def play_drawn(sim: Simulation, drawn: WorkersDraw) -> Figures:
         "leases": reference.leases,
         "refused": reference.refused,
         "dead_letters": len(reference.letters),
+        "corrections": reference.corrections,
     }
 
 

@@ -18,11 +18,11 @@ from oncecast.simulator.checkers import Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import batch
 from oncecast.wire import commands as do
-from oncecast.wire.errors import AnyRefusal, LevelTooLow
+from oncecast.wire.errors import AnyRefusal, Denied, LevelTooLow, NotSubscribed, TooMany
 from oncecast.wire.results import Settled
 from oncecast.wire.sharing import BY_BACKOFF, Settle, Shared
 
-SUBSCRIBE, GHOST, CONFIRM = -1, -2, 0  # tickets; later ones confirm settlements
+SUBSCRIBE, GHOST, CREATE, CONFIRM = -1, -2, -3, 0  # tickets; later ones confirm settlements
 WHERE = (TOPIC, SUBSCRIPTION)
 KEYS = (None, None, b"a", b"b")
 
@@ -33,14 +33,19 @@ class Feeder(Publisher):
     subscribed = False
 
     def begin(self) -> None:
-        self._batches.clear()
+        self._batches.clear()  # a declared topic exists without its subscription
+        self.ask(local.Do(CREATE, do.CreateTopic(TOPIC, 0)))
+
+    def _subscribe(self) -> None:
         self.ask(local.Do(SUBSCRIBE, do.SubscribeShared(TOPIC, SUBSCRIPTION, do.FromEarliest(), 0)))
 
     def hear(self, event: Value) -> None:
         match event:
+            case local.Finished(ticket) if ticket == CREATE:
+                self._subscribe()
             case local.Finished(ticket) if ticket == SUBSCRIBE:
-                if isinstance(event.outcome, LevelTooLow):
-                    self.soon(0.1, self.begin)
+                if isinstance(event.outcome, LevelTooLow | TooMany):
+                    self.soon(0.1, self._subscribe)
                 else:
                     self.go_on()
             case _:
@@ -68,8 +73,11 @@ class WorkerApp(Client):
         settings: Shared,
         window: int,
         slow: float,
+        ends: tuple[type, ...] = (),  # refusals after which it starts again
     ) -> None:
-        self.reference, self.settings = reference, settings
+        self.reference, self.settings, self._ends = reference, settings, ends
+        self._ticket = CONFIRM
+        self._began = False
         self.window, self.slow = window, slow
         self.tame = False
         self.started: dict[Lease, None] = {}  # leases under which a job was ever started
@@ -84,13 +92,14 @@ class WorkerApp(Client):
         self._lost: set[Lease] = set()
         self._unconfirmed: list[Lease] = []
         self._confirms: dict[int, list[Lease]] = {}
-        self._ticket = CONFIRM
         self._worker = ""
 
     def begin(self) -> None:
         self.old += [(self._worker, lease) for lease in (*self._busy, *self._queue)]
         self._forget()
-        subscribe = do.SubscribeShared(*WHERE, do.FromEarliest(), 0, self.settings)
+        settings = None if self._ends and self._began else self.settings
+        self._began = True
+        subscribe = do.SubscribeShared(*WHERE, do.FromEarliest(), 0, settings)
         self.ask(local.Do(SUBSCRIBE, subscribe))
 
     def hear(self, event: Value) -> None:
@@ -98,20 +107,24 @@ class WorkerApp(Client):
             case local.Finished(ticket, outcome) if ticket == SUBSCRIBE:
                 self._subscribed(outcome)
             case local.Finished(ticket, outcome) if ticket > CONFIRM:
-                self._confirmed(self._confirms.pop(ticket), outcome)
+                self._confirmed(self._confirms.pop(ticket, []), outcome)
             case local.Given():
                 self._given_jobs(event)
             case local.Expired(_, _, leases):
                 self._give_back([each for each in self._queue if each in leases])
             case local.Lost(_, _, leases):
                 self._lost_leases(leases)
+            case local.Ended(_, _, why) if isinstance(why, self._ends):
+                self.old += [(self._worker, lease) for lease in (*self._busy, *self._queue)]
+                self._forget()
+                self.soon(0.1, self.begin)
             case local.Ended():
                 raise Violation(f"{self.me}: {event}")
             case _:
                 pass
 
     def _subscribed(self, outcome: local.Outcome) -> None:
-        if isinstance(outcome, LevelTooLow):
+        if isinstance(outcome, (LevelTooLow, *self._ends)) or is_denied(outcome, self._ends):
             self.soon(0.1, self.begin)
         elif isinstance(outcome, AnyRefusal | local.NoAnswer):
             raise Violation(f"{self.me}: {outcome}")
@@ -210,6 +223,9 @@ class WorkerApp(Client):
                 self._queue.remove((token, offset))
 
     def _confirmed(self, leases: list[Lease], outcome: local.Outcome) -> None:
+        ended = isinstance(outcome, NotSubscribed) and bool(self._ends)  # not told yet
+        if ended or isinstance(outcome, self._ends) or is_denied(outcome, self._ends):
+            return
         if not isinstance(outcome, Settled):
             raise Violation(f"{self.me}: {outcome}")
         for token, offset in leases:
@@ -239,3 +255,8 @@ class WorkerApp(Client):
         self.tame = True
         for lease in list(self._busy):
             self._finish(lease)
+
+
+def is_denied(outcome: local.Outcome, ends: tuple[type, ...]) -> bool:
+    """Return whether a permission may have been withdrawn after the node executed the request."""
+    return isinstance(outcome, local.NoAnswer) and outcome.denied and Denied in ends

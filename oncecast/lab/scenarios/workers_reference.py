@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from oncecast.broker.clock import Clock
 from oncecast.broker.letters import hashed
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Grant, Queue
-from oncecast.lab.scenarios import shared_model as model
+from oncecast.broker.sharing import dead_letters
+from oncecast.lab.scenarios import shared_model as model_
 from oncecast.lab.scenarios.paxos_history import GroupHistory
 from oncecast.lab.scenarios.shared_model import SharedModel
 from oncecast.replication.messages import COMMAND
@@ -24,12 +27,22 @@ from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.step import Step
 from oncecast.wire import batch
 from oncecast.wire import commands as do
-from oncecast.wire.results import Appended, Buried, Leased, Settled, SettlesDone, Subscribed
-from oncecast.wire.sharing import DEAD_OFFSET, Settle, Shared, dead_letter_topic
+from oncecast.wire.errors import InvalidArgument, TooMany
+from oncecast.wire.results import (
+    Appended,
+    Buried,
+    Leased,
+    Settled,
+    SettlesDone,
+    Subscribed,
+    Unsubscribed,
+)
+from oncecast.wire.sharing import DEAD_OFFSET, DEFAULT_SHARED, Settle, dead_letter_topic
 
 TOPIC, SUBSCRIPTION = "topic", "workers"
 LETTERS = dead_letter_topic(TOPIC, SUBSCRIPTION)
-NAMES = {WAITING: model.WAITING, BLOCKED: model.BLOCKED, DEAD: model.DEAD}
+OTHER_LETTERS = "{topic}.failed"
+NAMES = {WAITING: model_.WAITING, BLOCKED: model_.BLOCKED, DEAD: model_.DEAD}
 
 decode = msgspec.msgpack.Decoder(AnyCommand).decode
 
@@ -37,8 +50,8 @@ Lease = tuple[int, int]  # a token and an offset
 
 
 class Reference(Checker):
-    def __init__(self, history: GroupHistory, settings: Shared) -> None:
-        self._history, self._settings = history, settings
+    def __init__(self, history: GroupHistory) -> None:
+        self._history = history
         self._machine = Machine()
         self._slot = 0
         self.model: SharedModel | None = None
@@ -46,7 +59,10 @@ class Reference(Checker):
         self.holders: dict[Lease, tuple[str, int]] = {}  # worker and deliveries
         self.accepted: dict[int, int] = {}  # the token of each accepted message
         self.letters: list[int] = []  # the offsets of all dead letters, in order
+        self._answered: dict[str, Any] = {}  # the result of each SubscribeShared, by token
+        self._buried = {LETTERS: 0, OTHER_LETTERS: 0}  # letters in each dead-letter topic
         self.leases = self.refused = 0
+        self.corrections = 0  # corrections of the clock that moved deadlines
 
     def after(self, sim: Simulation, step: Step) -> None:
         while self._slot < self._history.last:
@@ -62,26 +78,58 @@ class Reference(Checker):
     # -- commands --
 
     def _apply(self, command: Any) -> None:
-        fresh, last = self._fresh, self._machine.registry.last_epoch
+        registry, clock = self._machine.registry, Clock()
+        clock.restore(registry.clock.now, registry.clock.state())
+        fresh, last, step = self._fresh, registry.last_epoch, registry.limits.clock_step_us
         result: Any = self._machine.apply(self._slot, command)
-        now = self._machine.registry.clock.trusted
+        if self.model is not None and registry.clock.state() != clock.state():
+            retiming = clock.pass_time(command.at, step, getattr(command, "elapsed", 0))
+            if retiming is not None and retiming.shift:
+                self.corrections += 1
+                self.model.shift(retiming.shift)
+        now = registry.clock.trusted
         match command:
-            case do.SubscribeShared() if isinstance(result, Subscribed) and self.model is None:
-                self.model = SharedModel(self._settings, 0)
+            case do.SubscribeShared():
+                self._subscribed(command, result)
+            case do.Unsubscribe() if self.model is not None and result == Unsubscribed(False):
+                self.model.remove()
+            case do.DeleteTopic(topic=topic) if topic in self._buried:
+                self._buried[topic] = 0
             case do.Put(topic=topic) if topic == TOPIC and isinstance(result, Appended):
                 self._append(command.batch)
-            case do.Lease() if self.model is not None:
-                self.model.token = last
+            case do.Lease() if self._subscribed_model is not None:
+                self._subscribed_model.token = last
                 known = len(command.keys) if command.keys_from == fresh else 0
-                expected = self.model.lease(now, command.wants, command.gone, known)
+                expected = self._subscribed_model.lease(now, command.wants, command.gone, known)
                 self._leased(command, result, expected)
-            case do.Settles() if self.model is not None:
+            case do.Settles() if self._subscribed_model is not None:
                 settled = tuple([self._settle(each, now) for each in command.settles])
                 self._compare(command, result, SettlesDone(settled))
-            case do.Bury() if self.model is not None and result == Buried(True, len(self.letters)):
-                self._bury(command)
+            case do.Bury() if self._subscribed_model is not None:
+                self._bury(command, result)
         if self.model is not None:
             self._check(self.model)
+
+    @property
+    def _subscribed_model(self) -> SharedModel | None:
+        """Return the model while the subscription exists."""
+        return None if self.model is None or self.model.removed else self.model
+
+    def _subscribed(self, command: do.SubscribeShared, result: Any) -> None:
+        if command.token in self._answered:  # a copy has no effect
+            self._compare(command, result, self._answered[command.token])
+            return
+        already = isinstance(result, Subscribed)
+        self._answered[command.token] = replace(result, already=True) if already else result
+        model, settings = self.model, command.settings or DEFAULT_SHARED
+        if isinstance(result, Subscribed) and model is None:
+            self.model = SharedModel(settings, 0)
+        elif isinstance(result, Subscribed) and model is not None and model.removed:
+            self._compare(command, result.cursor, len(self.values))
+            model.create(settings)
+        elif isinstance(result, Subscribed | InvalidArgument) and model is not None:
+            changed = command.settings is None or model.change(settings)
+            self._compare(command, isinstance(result, Subscribed), changed)
 
     @property
     def _queue(self) -> Queue:
@@ -91,7 +139,7 @@ class Reference(Checker):
 
     @property
     def _fresh(self) -> int:
-        return self._queue.next if self.model is not None else 0
+        return self._queue.next if self._subscribed_model is not None else 0
 
     def _append(self, data: bytes) -> None:
         assert self.model is not None, "no subscription keeps the messages"
@@ -122,13 +170,13 @@ class Reference(Checker):
         held = {
             (message.token, offset)
             for offset, message in enumerate(self.model.messages)
-            if message.state == model.LEASED and message.worker == settle.worker
+            if message.state == model_.LEASED and message.worker == settle.worker
         }
         settled = self.model.settle(settle, now)
         for token, first, count in settle.accept:
             for offset in range(first, first + count):
                 done = offset < len(self.model.messages) and (token, offset) in held
-                if done and self.model.messages[offset].state == model.DONE:
+                if done and self.model.messages[offset].state == model_.DONE:
                     self._accept(token, offset)
         self.refused += len(settled.stale)
         return settled
@@ -137,8 +185,17 @@ class Reference(Checker):
         if self.accepted.setdefault(offset, token) != token or offset in self.letters:
             raise Violation(f"offset {offset} is settled twice")
 
-    def _bury(self, command: do.Bury) -> None:
-        assert self.model is not None
+    def _bury(self, command: do.Bury, result: Any) -> None:
+        model, name, registry = self.model, command.put.topic, self._machine.registry
+        assert model is not None
+        if isinstance(result, TooMany) and len(registry.topics) >= registry.limits.topics_max:
+            return
+        current = name == dead_letters(TOPIC, SUBSCRIPTION, model.settings)
+        due = current and all(model.messages[each].state == model_.DEAD for each in command.offsets)
+        self._compare(command, result, Buried(True, self._buried[name]) if due else Buried(False))
+        if not due:
+            return
+        self._buried[name] += len(command.offsets)
         found = batch.messages(command.put.batch, topic="", offset=0, producer="", sequence=0)
         for offset, letter in zip(command.offsets, found, strict=True):
             origin = int(letter.headers[DEAD_OFFSET])
@@ -149,7 +206,7 @@ class Reference(Checker):
             if offset in self.accepted or offset in self.letters:
                 raise Violation(f"offset {offset} is already settled, but buried as a dead letter")
             self.letters.append(offset)
-        self.model.bury(command.offsets)
+        model.bury(command.offsets)
 
     def _compare(self, command: object, found: object, expected: object) -> None:
         if found != expected:
@@ -158,36 +215,43 @@ class Reference(Checker):
     # -- state --
 
     def _check(self, expected: SharedModel) -> None:
+        topic = self._machine.registry.topics.get(TOPIC)
+        if expected.removed:
+            if topic is not None and SUBSCRIPTION in topic.subscriptions:
+                raise Violation(f"slot {self._slot}: the subscription still exists")
+            return
         queue = self._queue
         fault = difference(queue, expected)
         if fault:
             raise Violation(f"slot {self._slot}: {fault}")
-        topic = self._machine.registry.topics[TOPIC]
+        assert topic is not None
         cursor = topic.subscriptions[SUBSCRIPTION].cursor
         if cursor != expected.cursor:
             raise Violation(
                 f"slot {self._slot}: the cursor is {cursor}, expected {expected.cursor}"
             )
-        letters = self._machine.bounds(LETTERS)[1]
-        if letters != len(self.letters):
-            raise Violation(
-                f"slot {self._slot}: expected {len(self.letters)} dead letters, found {letters}"
-            )
+        for name, count in self._buried.items():
+            found = self._machine.bounds(name)[1]
+            if found != count:
+                raise Violation(
+                    f"slot {self._slot}: expected {count} dead letters in {name}, found {found}"
+                )
 
     @property
     def unsettled(self) -> list[int]:
-        """Return the offsets that are neither accepted nor dead letters."""
-        done = {*self.accepted, *self.letters}
+        """Return the offsets that are neither accepted, nor dead letters, nor removed."""
+        dropped = self.model.dropped if self.model is not None else set()
+        done = {*self.accepted, *self.letters, *dropped}
         return [offset for offset in range(len(self.values)) if offset not in done]
 
 
 def difference(queue: Queue, expected: SharedModel) -> str:
     """Return how the state of the machine differs from the model, or "" if they are equal."""
-    opened = expected.in_state(*model.OPEN)
+    opened = expected.in_state(*model_.OPEN)
     if sorted(queue.open) != opened:
         return f"the open offsets are {sorted(queue.open)}, expected {opened}"
     keys: set[int] = set()
-    most = expected.settings.deliveries_max
+    most = expected.deliveries_max
     for offset in opened:
         message, found = expected.messages[offset], queue.open[offset]
         deliveries = queue.deliveries(offset)

@@ -8,14 +8,17 @@ import pytest
 
 from oncecast.broker.dispatching import Dispatcher
 from oncecast.broker.queue import Queue
+from oncecast.broker.sharing import Sharing
 from oncecast.client.session.settling import Settlements
-from oncecast.client.session.working import Incoming, Worker
+from oncecast.client.session.working import Incoming, Worker, Works
 from oncecast.lab.scenarios.scenario import run
 from oncecast.lab.scenarios.workers import WORKERS, WorkersDraw, draw
+from oncecast.lab.scenarios.workers_operator import Act
 from tests.mutants import Mutant, Plant, assert_detected, replaced
 from tests.seeds import seeds
 
 PER_TEST = 10
+REVIVED = (141, 170, 197, 202)  # seeds in which a late request revives a worker
 # `oncecast sim run workers` runs any number of seeds.
 
 
@@ -37,6 +40,22 @@ def test_each_seed_draws_different_workers() -> None:
     assert {each.workers for each in draws} == {1, 2, 3, 4, 5}
     assert {each.shared.deliveries_max for each in draws} == {0, 1, 2, 3, 10}
     assert {each.shared.by_key for each in draws} == {False, True}
+    assert {act for each in draws for act in each.acts} == set(Act)
+    assert {bool(each.withdraws) for each in draws} == {False, True}
+    assert {each.wall > 0 for each in draws} == {False, True}
+
+
+@pytest.mark.long
+def test_workers_revived_by_late_requests_hold_up_no_jobs() -> None:
+    """WRK-1: permissions are withdrawn and added again while a request is on its way."""
+    for seed in REVIVED:
+        storm(seed)
+
+
+@pytest.mark.long
+def test_workers_started_before_and_after_a_removal_agree_on_the_settings() -> None:
+    """WRK-1"""
+    storm(164)
 
 
 @pytest.mark.long
@@ -44,6 +63,7 @@ def test_some_storms_refuse_old_tokens_and_bury_messages() -> None:
     figures = [run(WORKERS, seed).figures for seed in range(12)]
     assert sum(each["refused"] > 0 for each in figures) > 3
     assert sum(each["dead_letters"] > 0 for each in figures) > 3
+    assert any(each["corrections"] > 0 for each in figures)
 
 
 # Mutants: one rule removed at a time.
@@ -100,6 +120,23 @@ def worker_sends_settlements_without_waiting(patch: pytest.MonkeyPatch) -> None:
     replaced(Settlements, "_done", "assert settle is not None", "")(patch)
 
 
+def revived_workers_keep_their_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Works, "_give_back", lambda self, jobs: None)
+
+
+def corrected_clock_moves_no_deadlines(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Queue, "shift", lambda self, by: None)
+
+
+def changed_settings_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    replaced(Sharing, "_change", "queue.settings = settings", "pass")(patch)
+
+
+def refused_burials_are_not_repeated(patch: pytest.MonkeyPatch) -> None:
+    replaced(Dispatcher, "_buried", "crew.burying = False", "pass")(patch)
+    replaced(Dispatcher, "_tidy", "crew.burying = False", "pass")(patch)
+
+
 def lost_leases_are_not_reported(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "_lose", lambda self, leases: None)
 
@@ -119,7 +156,12 @@ def lost_leases_are_not_reported(patch: pytest.MonkeyPatch) -> None:
         worker_misses_lost_frames,
         worker_sends_settlements_without_waiting,
         lost_leases_are_not_reported,
+        revived_workers_keep_their_messages,
+        corrected_clock_moves_no_deadlines,
+        changed_settings_are_ignored,
+        refused_burials_are_not_repeated,
     ],
 )
 def test_storm_detects_the_mutant(plant: Plant) -> None:
-    assert_detected(Mutant(plant.__name__.replace("_", " "), plant, storm, 60))
+    known = REVIVED if plant is revived_workers_keep_their_messages else ()
+    assert_detected(Mutant(plant.__name__.replace("_", " "), plant, storm, 60, known))

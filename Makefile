@@ -60,6 +60,7 @@ bench: $(READY) $(PEERS) ## compare the speed with Redis, NATS and RabbitMQ on t
 	@$(BIN)/python -m bench.ring --json build/ring.json
 	@$(BIN)/python -m bench.spark --json build/spark.json
 	@$(BIN)/python -m bench.streams --json build/streams.json
+	@$(BIN)/python -m bench.workers --json build/workers.json
 	@$(BIN)/python -m bench.queues --json build/queue.json
 	@$(BIN)/python -m bench.queues.beside --messages 20000 --json build/queue-beside.json
 

@@ -136,12 +136,10 @@ def measured(
     root: Path,
 ) -> dict[str, Any]:
     found, missing = present(peers)
-    about = machine(root)
+    about, messages = machine(root), max(1, int(arguments.messages * arguments.share))
     with running(found, root):
         systems = {each.name: {"version": each.version(), "setup": each.setup} for each in found}
-        all_figures = [
-            figures_of(each, found, arguments.messages, arguments.rounds) for each in measures
-        ]
+        all_figures = [figures_of(each, found, messages, arguments.rounds) for each in measures]
     print(", ".join(f"{key}: {value}" for key, value in about.items()))
     for name, each in systems.items():
         print(f"{name} {each['version']}: {each['setup']}")
@@ -177,6 +175,12 @@ def compare(
         type=int,
         default=500_000,
         help="messages per round for the fastest system (default: 500,000); slower ones get fewer",
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=1.0,
+        help="fraction of the messages to use, for a quick check (default: 1)",
     )
     parser.add_argument(
         "--directory", type=Path, help="directory for temporary files, on the disk to measure"

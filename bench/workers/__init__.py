@@ -1,0 +1,1 @@
+"""Compare workers that share a queue with those of Redis, NATS and RabbitMQ."""

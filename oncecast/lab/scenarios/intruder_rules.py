@@ -33,6 +33,7 @@ from oncecast.wire.frames import (
     WorkEnded,
 )
 from oncecast.wire.sharing import Settle
+from oncecast.wire.transactions import EndTransaction
 
 ROOT, HONEST, MALLORY, OSCAR, STRANGER = ("root", "honest", "mallory", "oscar", "stranger")
 HOSTILE = tuple(CLIENT + name for name in (MALLORY, OSCAR, STRANGER))
@@ -64,7 +65,7 @@ TOPICS = {
 NAMES = {MALLORY: ("mallory",), OSCAR: ("mallory", "oscar")}
 NAME_FIELDS = ("producer", "subscription", "source")
 
-PUTS = (do.OpenProducer, do.Put, do.CloseProducer, do.Stage)
+PUTS = (do.OpenProducer, do.Put, do.TimedPut, do.CloseProducer, do.Stage)
 OF_SOURCE = (do.PublishStaged, do.DropStaged, do.CloseSource)
 SUBSCRIBES = (do.Subscribe, do.SubscribeShared, do.Unsubscribe)
 READS = (*SUBSCRIBES, do.Attach, do.Detach, do.Seek, Fetch, Work, Scan)
@@ -101,6 +102,14 @@ def may_use(principal: str, name: str) -> bool:
     return name.startswith(NAMES.get(principal, ())) if name else True
 
 
+def may_end(principal: str, transaction: EndTransaction) -> bool:
+    """Return whether the principal may put and acknowledge what the transaction names."""
+    return all(may(principal, "put", each.topic) for each in transaction.outputs) and all(
+        may(principal, "ack", each.topic) and may_use(principal, each.subscription)
+        for each in transaction.inputs
+    )
+
+
 def is_foreign(principal: str, frame: Value) -> bool:
     """Return whether an intruder's request needs a permission that no rule grants."""
     asked: Any = frame.fetch if isinstance(frame, Tune) else frame
@@ -118,6 +127,12 @@ def is_foreign(principal: str, frame: Value) -> bool:
         dead_letters = asked.settings.dead_letters
         if dead_letters and not may(principal, "put", dead_letters):
             return True
+    if isinstance(asked, do.OpenSource | EndTransaction) and "put" not in TOPICS.get(principal, {}):
+        return True
+    if isinstance(asked, EndTransaction):
+        return not may_end(principal, asked)
+    if isinstance(asked, do.OpenSource):
+        return False
     verb = VERBS[type(asked)]
     if isinstance(asked, OF_SOURCE) and not asked.topic:
         return verb not in TOPICS.get(principal, {})

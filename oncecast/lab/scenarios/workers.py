@@ -202,12 +202,15 @@ class Workshop(Checker):
             )
         if self.root is not None:
             self.root.withdraw_rules(drawn.withdraws)
+        self._schedule_faults(sim, until)
+
+    def _schedule_faults(self, sim: Simulation, until: float) -> None:
         for client in (*self.feeders, *self.workers):
             self._clients[client.me] = client
-            for _ in range(habits.crashes if client.crashes else 0):
+            for _ in range(self.drawn.habits.crashes if client.crashes else 0):
                 sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
         for worker in self.workers:
-            for _ in range(drawn.stalls):
+            for _ in range(self.drawn.stalls):
                 sim.call(sim.rng.uniform(0.0, until), partial(self._stall, worker))
 
     def _bounce(self, client: Client) -> None:

@@ -20,6 +20,7 @@ from oncecast.kernel.escaping import escaped
 
 if TYPE_CHECKING:
     from oncecast.kafka.listener import Listener
+    from oncecast.network.tls import Tls
 
 LISTEN = "127.0.0.1:9092"
 CONNECTIONS_MAX = 1000
@@ -29,8 +30,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     kafka = commands.add_parser(
         "kafka",
         help="serve Kafka clients",
-        description="Serve Kafka clients until SIGTERM or SIGINT. All clients act as the user that "
-        "this process logs in as. See docs/kafka.md.",
+        description="Serve Kafka clients until SIGTERM or SIGINT. With --sasl, each client acts as "
+        "its own user. Otherwise all clients act as the user that this process logs in as. See "
+        "docs/kafka.md.",
     )
     add_option(kafka, "--listen", "HOST:PORT", "address for Kafka clients", LISTEN)
     kafka.add_argument(
@@ -42,7 +44,14 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         kafka, "--connections-max", "N", "maximum number of connections", CONNECTIONS_MAX, positive
     )
     add_flag(kafka, "--no-auto-create", "do not create missing topics for clients")
-    add_flag(kafka, "--insecure", "accept clients from other machines without a login")
+    add_flag(kafka, "--sasl", "require a login from Kafka clients: SCRAM-SHA-256 or PLAIN")
+    kafka.add_argument(
+        "--listen-tls",
+        nargs=2,
+        metavar=("CERT", "KEY"),
+        help="PEM files with the certificate that Kafka clients see, and its key; enables TLS",
+    )
+    add_flag(kafka, "--insecure", "accept clients from other machines without TLS or a login")
     add_connection(kafka)
     kafka.set_defaults(run=run, timeout=CONNECT_TIMEOUT)
 
@@ -59,15 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
 async def serve(arguments: argparse.Namespace) -> int:
     from oncecast.cli.signals import ended_by_signals
     from oncecast.kafka.listener import Listener
-    from oncecast.network.addresses import is_loopback, split
+    from oncecast.network.addresses import split
 
     host, port = split(arguments.listen)
-    if not is_loopback(host) and not arguments.insecure:
-        raise NotAllowed(
-            f"{arguments.listen}: other machines can reach this address, but Kafka clients do not "
-            "log in",
-            "listen on 127.0.0.1, or allow access without a login with --insecure",
-        )
+    check_exposure(arguments, host)
     listener = Listener(
         client_options(arguments, None),
         host,
@@ -75,9 +79,45 @@ async def serve(arguments: argparse.Namespace) -> int:
         advertised=split(arguments.advertise) if arguments.advertise else None,
         auto_create=not arguments.no_auto_create,
         connections_max=arguments.connections_max,
+        tls=listener_tls(arguments),
+        mechanisms=mechanisms_of(arguments, host),
         log=note,
     )
     return await ended_by_signals(until_ended(listener), ended=ExitStatus.OK)
+
+
+def check_exposure(arguments: argparse.Namespace, host: str) -> None:
+    """Raise NotAllowed if other machines can reach the address without TLS or without a login."""
+    from oncecast.network.addresses import is_loopback
+
+    missing = [] if arguments.sasl else ["Kafka clients do not log in"]
+    missing += [] if arguments.listen_tls else ["TLS is off"]
+    if missing and not is_loopback(host) and not arguments.insecure:
+        raise NotAllowed(
+            f"{arguments.listen}: other machines can reach this address, but "
+            + " and ".join(missing),
+            "set --sasl and --listen-tls, listen on 127.0.0.1, or allow it with --insecure",
+        )
+
+
+def mechanisms_of(arguments: argparse.Namespace, host: str) -> tuple[str, ...]:
+    """Return how Kafka clients may log in. PLAIN sends the password to this process."""
+    if not arguments.sasl:
+        return ()
+    from oncecast.kafka.sasl import PLAIN, SCRAM
+    from oncecast.network.addresses import is_loopback
+
+    private = arguments.listen_tls or is_loopback(host)
+    return (SCRAM, PLAIN) if private else (SCRAM,)
+
+
+def listener_tls(arguments: argparse.Namespace) -> Tls | None:
+    if not arguments.listen_tls:
+        return None
+    from oncecast.network.tls import Tls
+
+    certificate, key = arguments.listen_tls
+    return Tls.from_files(certificate=certificate, key=key)
 
 
 def note(text: str) -> None:

@@ -114,6 +114,7 @@ class ClientLink(Link):
             exchange.first() if exchange else "",
             b"" if secret is None else random_bytes(NONCE_BYTES),
             login.node,
+            login.acts_for,
         )
         if exchange is None:
             answer = await introduce(hello, secret, ask)
@@ -126,6 +127,10 @@ class ClientLink(Link):
             case Welcome():
                 if exchange is not None:
                     exchange.verify(answer.login)
+                if login.acts_for not in ("", answer.principal):
+                    raise Refused(
+                        f"{self.peer} cannot let a client act for a user", "upgrade the node"
+                    )
                 return answer
             case Refusal():
                 raise turned_down(answer)

@@ -19,13 +19,14 @@ class Login(msgspec.Struct, frozen=True):
     """A user with a password, or a token. Anonymous clients have neither.
 
     `node` is the address of a node that queries other nodes before it joins them. Other clients
-    leave it empty.
+    leave it empty. `acts_for` is the user that an administrator or a node acts for.
     """
 
     user: str | None = None
     password: str | None = None
     token: str | None = None
     node: str = ""
+    acts_for: str = ""
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.password is None):

@@ -37,6 +37,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     secret: ClusterSecret | None = None  # set if a node connects as a client
     node: str = ""  # the address of a node that queries other nodes before it joins them
+    acts_for: str = ""  # the user that a front end acts for
     any_replica: bool = False  # send scans to any replica, not only to the leader
     busy_poll: float = 0.0  # seconds to poll after a message instead of sleeping; 0: never
 
@@ -73,7 +74,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def login(self) -> Login:
-        return Login(self.user, self.password, self.token, self.node)
+        return Login(self.user, self.password, self.token, self.node, self.acts_for)
 
     @property
     def durable_name(self) -> bool:

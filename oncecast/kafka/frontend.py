@@ -21,14 +21,13 @@ from oncecast.kafka.errors import Code
 from oncecast.kafka.events import Connected, Disconnected, Handled, Hangup, Received, Reply
 from oncecast.kafka.fetching import FetchAgain, Fetching
 from oncecast.kafka.groups import Groups, GroupTimer
-from oncecast.kafka.layout import Body, codec, skip_tagged
+from oncecast.kafka.layout import Body
 from oncecast.kafka.offsets import Offsets
 from oncecast.kafka.producing import Producing
+from oncecast.kafka.requests import Incoming, offered_versions, parse
+from oncecast.kafka.sasl import unexpected_handshake, unexpected_login
 from oncecast.kafka.topics import Topics
 from oncecast.kernel.protocol import NodeId, Protocol
-
-LENGTH_BYTES = 4
-API_VERSIONS = 18
 
 Handler = Callable[[Any, Callable[[Body], None]], None]
 
@@ -66,6 +65,7 @@ class FrontEnd(Protocol):
         port: int,
         node_id: int = 0,
         auto_create: bool = True,
+        user: str = "",  # owns the names of the producers; empty without a login
         retention_us: int = 7 * 24 * 3600 * 1_000_000,  # age limit of topics that it creates
     ) -> None:
         super().__init__(me, rng)
@@ -77,13 +77,15 @@ class FrontEnd(Protocol):
             auto_create=auto_create,
             retention_us=retention_us,
         )
-        self.producing, self.fetching = Producing(self, backend), Fetching(self, backend)
+        self.producing, self.fetching = Producing(self, backend, user), Fetching(self, backend)
         self.offsets = Offsets(self, backend)
         self.groups = Groups(self, self.offsets, self.topics)
         self._handlers: dict[type[Body], Handler] = {
             m.ProduceRequest: self.producing.produce,
             m.InitProducerIdRequest: self.producing.init_producer_id,
             m.ListOffsetsRequest: self.fetching.list_offsets,
+            m.SaslHandshakeRequest: unexpected_handshake,
+            m.SaslAuthenticateRequest: unexpected_login,
             **self.topics.handlers(),
             **self.groups.handlers(),
         }
@@ -119,32 +121,21 @@ class FrontEnd(Protocol):
             self._hang_up(client, str(error))
 
     def _dispatch(self, client: Client, data: bytes) -> None:
-        header, at = codec(m.RequestHeader, 0, False).read(data, 0)
-        api, version = m.BY_KEY.get(header.api_key), header.api_version
-        if header.api_key == API_VERSIONS and api is not None and not api.offers(version):
-            self._answer_versions(client, header, 0, Code.UNSUPPORTED_VERSION)
-            return
-        if api is None or not api.offers(version):
-            raise Malformed(f"request kind {header.api_key} is not supported in version {version}")
-        flexible = version >= api.flexible
-        if flexible:
-            at = skip_tagged(data, at)
-        request, end = codec(api.request, version, flexible).read(data, at)
-        if end != len(data):
-            raise Malformed(f"the request has {len(data) - end} bytes after its last field")
-        if isinstance(request, m.ApiVersionsRequest):
-            self._answer_versions(client, header, version, Code.NONE)
-            return
+        incoming = parse(data)
+        request = incoming.request
         if isinstance(request, m.ProduceRequest) and request.acks == 0:
             self._produce_silently(client, request)
             return
-        reply = self._reply(client, header, codec(api.response, version, flexible).write, flexible)
-        if isinstance(request, m.JoinGroupRequest):
-            self.groups.join(request, reply, header.client_id or "", client.host, version)
+        reply = self._reply(client, incoming)
+        if isinstance(request, m.ApiVersionsRequest):
+            reply(offered_versions(incoming.code))
+        elif isinstance(request, m.JoinGroupRequest):
+            name = incoming.header.client_id or ""
+            self.groups.join(request, reply, name, client.host, incoming.version)
         elif isinstance(request, m.FetchRequest):
             self.fetching.fetch(request, reply, lambda: self._is_connected(client))
         else:
-            self._handlers[api.request](request, reply)
+            self._handlers[type(request)](request, reply)
 
     def _produce_silently(self, client: Client, request: m.ProduceRequest) -> None:
         """Put batches whose client expects no response. Close the connection if a put fails."""
@@ -169,28 +160,12 @@ class FrontEnd(Protocol):
         del self._clients[client.number]
         self.emit(Hangup(client.number, why))
 
-    def _reply(
-        self,
-        client: Client,
-        header: m.RequestHeader,
-        write: Callable[[bytearray, Body], None],
-        flexible: bool,
-    ) -> Callable[[Body], None]:
+    def _reply(self, client: Client, incoming: Incoming) -> Callable[[Body], None]:
         """Return a function that answers the request."""
         client.received += 1
         number = client.received
         client.pending[number] = Pending()
-
-        def reply(response: Body) -> None:
-            out = bytearray(LENGTH_BYTES)
-            out += header.correlation_id.to_bytes(4, "big", signed=True)
-            if flexible:
-                out.append(0)  # no tagged fields
-            write(out, response)
-            out[:LENGTH_BYTES] = (len(out) - LENGTH_BYTES).to_bytes(4, "big")
-            self._finish(client, number, bytes(out))
-
-        return reply
+        return lambda response: self._finish(client, number, incoming.answer(response))
 
     def _finish(self, client: Client, number: int, response: bytes) -> None:
         """Send the response, and those behind it that waited for it."""
@@ -204,14 +179,3 @@ class FrontEnd(Protocol):
                 return
             del client.pending[first]
             self.emit(Reply(client.number, ready))
-
-    def _answer_versions(
-        self, client: Client, header: m.RequestHeader, version: int, code: Code
-    ) -> None:
-        offered = tuple(
-            m.ApiVersion(api_key=api.key, min_version=api.first, max_version=api.last)
-            for api in m.APIS
-        )
-        write = codec(m.ApiVersionsResponse, version, False).write
-        reply = self._reply(client, header, write, False)
-        reply(m.ApiVersionsResponse(error_code=code, api_keys=offered))

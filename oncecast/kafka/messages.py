@@ -657,6 +657,29 @@ class InitProducerIdResponse(Body):
     producer_epoch: int16 = -1
 
 
+# Logins.
+
+
+class SaslHandshakeRequest(Body):
+    mechanism: string
+
+
+class SaslHandshakeResponse(Body):
+    error_code: int16 = 0
+    mechanisms: tuple[string, ...] = ()
+
+
+class SaslAuthenticateRequest(Body):
+    auth_bytes: binary
+
+
+class SaslAuthenticateResponse(Body):
+    error_code: int16 = 0
+    error_message: nullable_string = None
+    auth_bytes: binary = b""
+    session_lifetime_ms: Annotated[int64, since(1)] = 0
+
+
 class Api(NamedTuple):
     """A request with the versions that the front end offers."""
 
@@ -687,12 +710,14 @@ APIS = tuple(
         (14, SyncGroupRequest, SyncGroupResponse, 0, 3, 4),
         (15, DescribeGroupsRequest, DescribeGroupsResponse, 0, 4, 5),
         (16, ListGroupsRequest, ListGroupsResponse, 0, 2, 3),
+        (17, SaslHandshakeRequest, SaslHandshakeResponse, 1, 1, 2),
         (18, ApiVersionsRequest, ApiVersionsResponse, 0, 2, 3),
         (19, CreateTopicsRequest, CreateTopicsResponse, 2, 4, 5),
         (20, DeleteTopicsRequest, DeleteTopicsResponse, 1, 3, 4),
         (22, InitProducerIdRequest, InitProducerIdResponse, 0, 1, 2),
         (32, DescribeConfigsRequest, DescribeConfigsResponse, 1, 2, 4),
         (33, AlterConfigsRequest, AlterConfigsResponse, 0, 1, 2),
+        (36, SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 1, 2),
         (37, CreatePartitionsRequest, CreatePartitionsResponse, 0, 1, 2),
         (42, DeleteGroupsRequest, DeleteGroupsResponse, 0, 1, 2),
         (44, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 0, 1),

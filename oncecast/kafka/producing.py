@@ -77,8 +77,9 @@ class Producer:
 
 
 class Producing:
-    def __init__(self, host: Protocol, backend: Backend) -> None:
+    def __init__(self, host: Protocol, backend: Backend, user: str = "") -> None:
         self._host, self._backend = host, backend
+        self._prefix = f"{user}/" if user else ""  # a user owns the names that begin with it
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
         self._bytes = 0  # bytes in flight
 
@@ -209,7 +210,7 @@ class Producing:
         if producer.opening:
             return
         producer.opening = True
-        topic, name = key[0], name_of(*key[1:])
+        topic, name = key[0], self._prefix + name_of(*key[1:])
         open_ = do.OpenProducer(topic, name, name, 0, directory_id=name, expected=0)
 
         def opened(outcome: Value) -> None:
@@ -227,7 +228,7 @@ class Producing:
     def _send(self, key: tuple[str, int, int], producer: Producer, batch: Batch) -> None:
         producer.in_flight.append(batch)
         batch.attempts += 1
-        topic, name = key[0], name_of(*key[1:])
+        topic, name = key[0], self._prefix + name_of(*key[1:])
         sequence = producer.unwrapped(batch.sequence)
         put = do.Put(
             topic, name, producer.epoch, sequence, batch.count, len(batch.data), 0, batch.data
@@ -260,7 +261,7 @@ class Producing:
 
 
 def name_of(producer_id: int, epoch: int) -> str:
-    """Return the name of our producer for a Kafka producer id and epoch."""
+    """Return the name of our producer for a Kafka producer id and epoch, without the user."""
     return f"kafka/{producer_id}/{epoch}"
 
 

@@ -72,7 +72,10 @@ class Clients:
     def check_login(self, id: NodeId, valid: Callable[[str, str], bool]) -> None:
         """Close a client's connection if its user was removed or its token expired."""
         client = self.here.get(id)
-        if client is not None and not valid(client.principal, client.token):
+        if client is None:
+            return
+        own = valid(client.agent or client.principal, client.token)
+        if not own or (client.agent and not valid(client.principal, "")):
             reason = "the login is no longer valid"
             self._wires.incidents.report("refused", peer=id, reason=reason)
             client.dismiss(reason)
@@ -125,6 +128,7 @@ class Client(Inbound):
     ) -> None:
         super().__init__(wires, connection, id, codec, deliver)
         self.id, self.principal, self.watched = id, principal, False
+        self.agent = ""  # the principal that logged in, if it acts for `principal`
         self.token = ""  # id of the token that the client logged in with
         self.address = ""  # host:port
         self._gone = gone

@@ -36,6 +36,7 @@ class Admission(NamedTuple):
     principal: str = ANONYMOUS
     login: str = ""
     mac: bytes = b""
+    agent: str = ANONYMOUS  # the principal that logged in, if it acts for another one
 
 
 class Gate:
@@ -103,6 +104,8 @@ class Gate:
                 admission = await self._by_secret(hello, dialler)
             else:
                 admission = Admission(self._principal(how, hello, dialler))
+            if hello.acts_for:
+                admission = self._acting(admission, hello.acts_for)
             self._check_name(admission.principal, hello.sender)
         except Refused as refused:
             failed = Attempt(dialler.address, how, scram.user, hello.sender, refused.message)
@@ -132,6 +135,16 @@ class Gate:
         admission = Admission(*scram.final(proved(await dialler.ask(challenge)).login))
         self._failures.succeeded(host, scram.user)
         return admission
+
+    def _acting(self, admission: Admission, user: str) -> Admission:
+        """Return the admission of a client that acts for this user, or raise Refused."""
+        agent = admission.principal
+        if not self._logins.may_act(agent, user):
+            raise NotAuthenticated(
+                f"{agent or 'an anonymous client'} may not act for {user[:40]!r}",
+                "check that the user exists, and log in as an administrator",
+            )
+        return admission._replace(principal=user, agent=agent)
 
     def _principal(self, how: str, hello: Hello, dialler: Dialler) -> str:
         if how == CERTIFICATE:

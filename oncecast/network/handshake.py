@@ -15,6 +15,10 @@ acceptor    Welcome     with the acceptor's own proof; or a Refusal at any time,
 | a peer with the cluster secret | `nonce` | `nonce`, then `mac`s | `oncecast:node` |
 | a peer without it | | no Challenge | `oncecast:node` |
 
+A client that logs in as an administrator or as a node may act for a user, named in `acts_for`. The
+front end for Kafka clients does so, after the user has logged in. The Welcome has the principal,
+because an older node ignores `acts_for`.
+
 With TLS and a CA, each side of a peer connection also needs a node certificate. A node that listens
 beyond loopback accepts no peer that has neither a secret nor a certificate. A node that asks before
 it joins connects as a client but is checked as a peer. It learns nothing from nodes that would
@@ -60,6 +64,7 @@ class Hello(Value, tag="Hello"):
     login: str = ""  # SCRAM client-first message
     nonce: bytes = b""  # from a node that knows the cluster secret
     node: str = ""  # address of a node that asks as a client before it joins
+    acts_for: str = ""  # the user that the client acts for, if not itself
 
 
 class Challenge(Value, tag="Challenge"):
@@ -79,6 +84,7 @@ class Welcome(Value, tag="Welcome"):
     batch_bytes_max: int = 0  # limit for the client's batches, or 0 if unknown
     login: str = ""  # SCRAM server-final message
     mac: bytes = b""  # the acceptor's proof
+    principal: str = ""  # of the client
 
 
 class Refusal(Value, tag="Refusal"):
@@ -99,10 +105,16 @@ class Identity(msgspec.Struct, frozen=True):
         return Hello(VERSION, self.cluster, PEER, self.me, to, self.incarnation, nonce=nonce)
 
     def welcome(
-        self, you: str = "", batch_bytes_max: int = 0, *, login: str = "", mac: bytes = b""
+        self,
+        you: str = "",
+        batch_bytes_max: int = 0,
+        *,
+        login: str = "",
+        mac: bytes = b"",
+        principal: str = "",
     ) -> bytes:
         return GREETINGS.encode(
-            Welcome(self.me, self.incarnation, you, batch_bytes_max, login, mac)
+            Welcome(self.me, self.incarnation, you, batch_bytes_max, login, mac, principal)
         )
 
     def check_speech(self, hello: Hello) -> None:

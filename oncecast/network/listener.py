@@ -165,10 +165,18 @@ class Listener:
         session = accept(connection, hello, admission.principal)
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
-        facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ("", 0)
+        facts = ("", 0)
+        if isinstance(session, Client):
+            facts, session.agent = (session.name, options.batch_bytes_max), admission.agent
         identity = self._stack(name_of(hello.to)).identity
         connection.send(
-            GREETING, identity.welcome(*facts, login=admission.login, mac=admission.mac)
+            GREETING,
+            identity.welcome(
+                *facts,
+                login=admission.login,
+                mac=admission.mac,
+                principal=admission.principal,
+            ),
         )
         self._seats.take(connection, hello.role, owner)
         return True

@@ -45,6 +45,9 @@ class Logins(Interface):
     def may_use(self, principal: str, name: str) -> bool:
         """Return whether the principal may use this client name."""
 
+    def may_act(self, agent: str, user: str) -> bool:
+        """Return whether a client that logged in as `agent` may act for the user."""
+
     def valid(self, principal: str, token: str) -> bool:
         """Return whether a client may stay connected. `token` is the id of its token, or empty."""
 
@@ -64,6 +67,9 @@ class OpenLogins:
         return None
 
     def may_use(self, principal: str, name: str) -> bool:
+        return True
+
+    def may_act(self, agent: str, user: str) -> bool:
         return True
 
     def valid(self, principal: str, token: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from oncecast.network.login import Attempt
 from oncecast.security.access import Access
-from oncecast.security.principals import ANONYMOUS
+from oncecast.security.principals import ANONYMOUS, NODE
 from oncecast.security.values import Credentials
 
 
@@ -28,6 +28,11 @@ class AccessLogins:
 
     def may_use(self, principal: str, name: str) -> bool:
         return self._access().may_use(principal, name)
+
+    def may_act(self, agent: str, user: str) -> bool:
+        """Return whether `agent` is a node or an administrator, and the user is known."""
+        access = self._access()
+        return access.knows(user) and (agent == NODE or access.is_admin(agent))
 
     def valid(self, principal: str, token: str) -> bool:
         """Return whether a client may stay connected. `token` is the id of its token, or ""."""

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from oncecast.kafka import listener
+from oncecast.kafka import connection as limits
+from oncecast.kafka.connection import BUFFER_BYTES, UNANSWERED_MAX, Connection, Owner
 from oncecast.kafka.events import Received
-from oncecast.kafka.listener import BUFFER_BYTES, UNANSWERED_MAX, Connection, Listener
 
 
 class Transport:
@@ -53,7 +53,7 @@ class FakeListener:
         self.now = 0.0
         self.held = self.others_unsent = 0
         self.transport = Transport()
-        self.connection = Connection(cast("Listener", self), 1, 0.0)
+        self.connection = Connection(cast("Owner", self), 1, 0.0)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
         self.answers = answers
         self.greet()
@@ -76,7 +76,7 @@ class FakeListener:
         self.hold(-connection.held)
 
     def hold(self, size: int) -> bool:
-        if size > 0 and self.held + size > listener.HELD_BYTES_MAX:
+        if size > 0 and self.held + size > limits.HELD_BYTES_MAX:
             return False
         self.held += size
         return True
@@ -174,7 +174,7 @@ def test_oversized_request_ends_the_connection(head: bytes, closed: bool) -> Non
 def test_total_bytes_held_for_all_connections_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "HELD_BYTES_MAX", 4 * BUFFER_BYTES)
+    monkeypatch.setattr(limits, "HELD_BYTES_MAX", 4 * BUFFER_BYTES)
     fake = FakeListener()
     fake.send((64 << 20).to_bytes(4, "big") + bytes(20 * BUFFER_BYTES))
     assert fake.transport.closed
@@ -186,7 +186,7 @@ def test_total_bytes_held_for_all_connections_are_limited(
 def test_connection_stops_reading_at_its_limit_of_unanswered_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "UNANSWERED_BYTES_MAX", 1000)
+    monkeypatch.setattr(limits, "UNANSWERED_BYTES_MAX", 1000)
     fake = FakeListener()
     fake.send(request(bytes(1000)) + request(bytes(5)))
     assert [len(each) for each in fake.requests] == [1000]
@@ -203,7 +203,7 @@ def test_client_that_does_not_read_gets_no_further_responses() -> None:
     assert not fake.requests
     fake.connection.resume_writing()
     assert len(fake.requests) == 1
-    fake.transport.unsent = listener.UNSENT_BYTES_MAX + 1
+    fake.transport.unsent = limits.UNSENT_BYTES_MAX + 1
     fake.connection.reply(b"")
     assert fake.transport.closed
 
@@ -223,31 +223,31 @@ def test_closed_connection_forwards_no_further_requests() -> None:
 
 def test_idle_connection_expires() -> None:
     fake = FakeListener()
-    assert not fake.connection.expired(listener.IDLE_MAX - 1)
-    assert fake.connection.expired(listener.IDLE_MAX)
+    assert not fake.connection.expired(limits.IDLE_MAX - 1)
+    assert fake.connection.expired(limits.IDLE_MAX)
     fake.send(request(bytes(2)))
-    assert not fake.connection.expired(listener.IDLE_MAX)  # the client waits for its response
-    silent = Connection(cast("Listener", fake), 2, 0.0)
-    assert not silent.expired(listener.FIRST_REQUEST_SECONDS - 1)
-    assert silent.expired(listener.FIRST_REQUEST_SECONDS)
+    assert not fake.connection.expired(limits.IDLE_MAX)  # the client waits for its response
+    silent = Connection(cast("Owner", fake), 2, 0.0)
+    assert not silent.expired(limits.FIRST_REQUEST_SECONDS - 1)
+    assert silent.expired(limits.FIRST_REQUEST_SECONDS)
 
 
 def test_slow_reader_is_disconnected_at_the_limit_of_all_unsent_responses() -> None:
     fake = FakeListener()
-    fake.others_unsent = listener.ALL_UNSENT_BYTES_MAX
+    fake.others_unsent = limits.ALL_UNSENT_BYTES_MAX
     fake.send(request(bytes(2)) * 2)
     fake.connection.reply(b"")
     assert not fake.transport.closed
-    fake.transport.unsent = listener.UNSENT_BYTES_HIGH + 1
+    fake.transport.unsent = limits.UNSENT_BYTES_HIGH + 1
     fake.connection.reply(b"")
     assert fake.transport.closed
 
 
 def test_unanswered_first_request_does_not_keep_a_connection_open() -> None:
     fake = FakeListener()
-    silent = Connection(cast("Listener", fake), 2, 0.0)
+    silent = Connection(cast("Owner", fake), 2, 0.0)
     silent.connection_made(cast("asyncio.Transport", Transport()))
     data = request(b"\x00\x12")
     silent.get_buffer(-1)[: len(data)] = data
     silent.buffer_updated(len(data))
-    assert silent.expired(listener.FIRST_REQUEST_SECONDS)
+    assert silent.expired(limits.FIRST_REQUEST_SECONDS)

@@ -181,3 +181,51 @@ def test_unfinished_login_is_closed_after_the_handshake_timeout() -> None:
             assert node.stats.overdue == 1
 
     drive(test())
+
+
+def test_administrator_acts_for_a_user() -> None:
+    """SEC-2: the client has the user's permissions and names, and the node audits its name."""
+
+    async def test() -> None:
+        users = Users(required=False)
+        async with host(users) as node:
+            raw, welcome = await greeted(node, token=TOKEN, acts_for="bob")
+            assert isinstance(welcome, Welcome)
+            assert welcome.principal == "bob"
+            assert welcome.you.startswith("bob.")
+            assert node.principal_of(NodeId(f"client/{welcome.you}")) == "bob"
+            assert users.attempts[-1].principal == "bob"
+            raw.close()
+
+    drive(test())
+
+
+@pytest.mark.parametrize(("token", "user"), [(TOKEN, "carl"), ("", "bob")])
+def test_client_without_the_right_cannot_act_for_a_user(token: str, user: str) -> None:
+    """SEC-2: neither for an unknown user, nor without the right to do so."""
+
+    async def test() -> None:
+        users = Users(required=False)
+        async with host(users) as node:
+            refusal = await answered(node, token=token, acts_for=user)
+            assert isinstance(refusal, Refusal)
+            assert f"may not act for '{user}'" in refusal.reason
+            assert users.attempts[-1].refusal
+
+    drive(test())
+
+
+@pytest.mark.parametrize("removed", ["ann", "bob"])
+def test_acting_client_is_disconnected_with_its_agent_and_with_its_user(removed: str) -> None:
+    """SEC-2"""
+
+    async def test() -> None:
+        users = Users(required=False)
+        async with host(users) as node:
+            raw, welcome = await greeted(node, token=TOKEN, acts_for="bob")
+            assert isinstance(welcome, Welcome)
+            users.removed.append(removed)
+            await raw.closed()
+            assert not node.principal_of(NodeId(f"client/{welcome.you}"))
+
+    drive(test())

@@ -27,6 +27,9 @@ class Users:
     def may_use(self, principal: str, name: str) -> bool:
         return not self.required or (principal == "ann" and name.startswith("ann"))
 
+    def may_act(self, agent: str, user: str) -> bool:
+        return agent == "ann" and user == "bob"
+
     def valid(self, principal: str, token: str) -> bool:
         return principal not in self.removed
 

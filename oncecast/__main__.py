@@ -6,8 +6,9 @@ import gc
 import signal
 import sys
 
-# How many new objects trigger the garbage collector. Short commands create fewer; with the default,
-# they would spend a sixth of their time collecting garbage while modules load.
+# The number of new objects that triggers a garbage collection. Short commands create fewer. With
+# the default threshold, they would spend a sixth of their time collecting garbage while modules
+# load.
 OBJECTS = 50_000
 
 

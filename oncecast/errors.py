@@ -53,13 +53,13 @@ class ExitStatus(IntEnum):
 
     OK = 0
     FAILURE = 1
-    USAGE = 2  # argparse uses the same status
+    USAGE = 2  # exit status of a usage error, as in argparse
     NOT_FOUND = 3
-    EMPTY = 4  # nothing arrived in time
+    EMPTY = 4  # exit status if no message arrived in time
     NOT_ALLOWED = 5
     NO_QUORUM = 6
-    INTERRUPTED = 130  # what shells report for a command killed by SIGINT
-    BROKEN_PIPE = 141  # what shells report for a command killed by SIGPIPE
+    INTERRUPTED = 130  # exit status that shells report for a command killed by SIGINT
+    BROKEN_PIPE = 141  # exit status that shells report for a command killed by SIGPIPE
 
 
 class OncecastError(Exception):
@@ -72,7 +72,8 @@ class OncecastError(Exception):
     remedy: str = ""
     cli_remedy: str = ""  # shown by the command line in place of `remedy`
     exit_status: ExitStatus = ExitStatus.FAILURE
-    in_flight: bool = False  # True for TimedOut and Overloaded if the put is still in flight
+    # Whether the put is still in flight; only TimedOut and Overloaded set it.
+    in_flight: bool = False
     __match_args__: ClassVar[tuple[str, ...]] = ()  # field names
 
     def __init__(self, message: str = "", remedy: str = "") -> None:

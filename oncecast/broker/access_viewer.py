@@ -16,8 +16,8 @@ from oncecast.security.access import Access
 from oncecast.security.values import Rule, Token, User
 from oncecast.wire.frames import AccessView, Elsewhere, LookAccess, TokenView
 
-PAGE = 1000  # entries per answer
-FIRST_MAX = 1 << 32  # more entries than can exist
+PAGE = 1000  # maximum entries per answer
+FIRST_MAX = 1 << 32  # maximum number of entries to skip; no list is this long
 
 
 class AccessDue(Value):

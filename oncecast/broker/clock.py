@@ -29,7 +29,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 TIME_MAX = 1 << 62
-SUSTAINED = 6  # steps for which disputed stamps must advance steadily
+SUSTAINED = 6  # number of steps for which disputed stamps must advance steadily
 
 
 class Dispute(IntEnum):
@@ -57,7 +57,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = self.trusted = 0
-        self.stamp = 0  # the last stamp
+        self.stamp = 0  # the last stamp in the log
         self.dispute = Dispute.NONE
         self.sustained = 0  # how long the disputed stamps have advanced steadily, in microseconds
         self.moved_back = 0

@@ -18,7 +18,7 @@ class Hand:
     def __init__(self, client: NodeId, worker: str) -> None:
         self.client, self.worker = client, worker
         self.window = self.sent = 0
-        self.sizes: dict[int, int] = {}  # bytes sent for each token
+        self.sizes: dict[int, int] = {}  # number of bytes sent under each token
 
     @property
     def bytes(self) -> int:
@@ -39,10 +39,11 @@ class Crew:
 
     def __init__(self) -> None:
         self.hands: dict[str, Hand] = {}
-        self.gone: dict[str, float] = {}  # workers without a connection, and when to release
+        # Workers without a connection, and when to release their messages.
+        self.gone: dict[str, float] = {}
         self.leasing = self.burying = False
-        self.refusals = 0  # burials refused in a row
-        self.bury_at = 0.0  # when to try the next one
+        self.refusals = 0  # consecutive burials that were refused
+        self.bury_at = 0.0  # when to try the next burial
         self.unsent: dict[str, None] = {}  # workers whose next messages could not be read yet
 
 

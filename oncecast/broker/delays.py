@@ -48,8 +48,8 @@ class Delays:
 
     def __init__(self) -> None:
         self.batches: dict[int, Delayed] = {}  # by number
-        self.last = 0  # the last number
-        self.messages = self.size = 0  # of all batches together
+        self.last = 0  # number of the last batch
+        self.messages = self.size = 0  # totals over all batches
         self._order: list[tuple[int, int]] = []  # a heap of (due, number)
 
     @property

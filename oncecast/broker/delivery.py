@@ -37,7 +37,8 @@ def readable_subscription(
         return NotSubscribed(topic, subscription)
     if found.epoch != epoch:
         return stale(found, epoch)
-    return found if found.incarnation else Fenced(epoch)  # detached: the client must attach again
+    # Detached, so the client must attach again.
+    return found if found.incarnation else Fenced(epoch)
 
 
 class Window:

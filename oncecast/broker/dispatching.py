@@ -45,9 +45,9 @@ from oncecast.wire.results import Buried, Leased, Result
 from oncecast.wire.sharing import WORKERS_MAX
 
 GRACE = 1.0  # seconds
-DUE_MIN, DUE_MAX = 0.01, 1.0  # seconds between checks of all subscriptions
+DUE_MIN, DUE_MAX = 0.01, 1.0  # minimum and maximum seconds between checks of all subscriptions
 TIDY_EVERY = 60.0  # seconds between checks for idle workers
-BURY_MIN, BURY_MAX = 1.0, 60.0  # seconds before a refused burial is retried
+BURY_MIN, BURY_MAX = 1.0, 60.0  # minimum and maximum seconds before a refused burial is retried
 KEYS_MAX = 2000  # maximum number of message keys in one Lease
 JOBS_BYTES = 1 << 20  # maximum bytes per frame, unless one batch is larger
 
@@ -73,7 +73,8 @@ class Dispatcher(Protocol):
         rng: Random,
         *,
         service: Service,
-        window_bytes: int = 8 << 20,  # bytes that one worker may hold; one message may exceed it
+        # Maximum bytes that one worker holds; a single message may exceed it.
+        window_bytes: int = 8 << 20,
         principal_of: PrincipalOf = anonymous,
     ) -> None:
         super().__init__(me, rng)
@@ -81,7 +82,7 @@ class Dispatcher(Protocol):
         self._window_bytes = window_bytes
         self.crews = Crews()
         self._awaiting_lease: LeaseQueue[Work] = LeaseQueue(self, WorkLeaseDue())
-        self._due = 0.0  # time that the timer is set for; 0 if it is not set
+        self._due = 0.0  # when the timer fires; 0 if it is not set
         self._tidy_due = 0.0
 
     # -- inputs --
@@ -273,7 +274,7 @@ class Dispatcher(Protocol):
             now, expiry = self._service.expected_time(), expiry_of(topic)
             ended = queue.ended(now) or queue.front_expired(now, expiry)
             if not (keys or gone or ended or queue.leasable(now, queue.next, expiry)):
-                return  # The next batch is being fetched. Mended leads to another attempt.
+                return  # The next batch is being fetched. The Mended event starts another attempt.
         crew.leasing = True
         lease = do.Lease(*where, 0, wants, gone, queue.next, tuple(keys))
         self.ask(Execute(NO_ASKER, lease))

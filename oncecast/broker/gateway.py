@@ -70,8 +70,8 @@ from oncecast.wire.results import Already, Staged, TransactionEnded
 from oncecast.wire.sharing import runs_of
 from oncecast.wire.transactions import EndTransaction, Output
 
-LOOK_MAX = 100  # topics per page; a page also ends after this many subscriptions
-ANSWERED_MAX = 1000  # answers kept per client; see the rules above
+LOOK_MAX = 100  # maximum topics per page; a page also ends after this many subscriptions
+ANSWERED_MAX = 1000  # maximum answers that the gateway keeps for each client
 WITH_BATCH = (do.Put, do.Stage, EndTransaction)
 
 
@@ -85,7 +85,7 @@ class ClientState:
 
     def __init__(self, account_name: str, account: Account) -> None:
         self.account_name, self.account = account_name, account
-        self.calls: dict[int, int] = {}  # token by call id
+        self.calls: dict[int, int] = {}  # tokens by call id
         self.answered: OrderedDict[int, Answer] = OrderedDict()
         self.bytes = 0
         self.window = Window()
@@ -119,10 +119,12 @@ class Gateway(Protocol):
         service: Service,
         version: str = "",  # program version, shown to clients
         budget: Budget = Budget(),  # noqa: B008  # frozen
-        delivery_bytes: int = 1 << 20,  # bytes per Delivery, unless one batch is larger
+        delivery_bytes: int = 1 << 20,  # maximum bytes per Delivery, unless one batch is larger
         window_bytes: int = 8 << 20,  # maximum bytes in flight to one client, whatever its credit
-        free_disk_bytes_min: int = 8 << 20,  # reserved for acks and deletions
-        free_disk_bytes: Callable[[], int] | None = None,  # bytes that the log can still store
+        # Minimum free disk space, reserved for acks and deletions.
+        free_disk_bytes_min: int = 8 << 20,
+        # Returns how many more bytes the log can store.
+        free_disk_bytes: Callable[[], int] | None = None,
         principal_of: PrincipalOf = anonymous,
     ) -> None:
         super().__init__(me, rng)
@@ -138,10 +140,10 @@ class Gateway(Protocol):
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
-        self._unreadable: dict[Flow, None] = {}  # waiting for a batch from another replica
+        self._unreadable: dict[Flow, None] = {}  # flows that wait for a batch from another replica
         self._awaiting_lease: LeaseQueue[Fetch | Look] = LeaseQueue(self, LeaseDue())
         self._pumping = False
-        self._answers: list[tuple[NodeId, Answer]] = []  # sent by the next pump
+        self._answers: list[tuple[NodeId, Answer]] = []  # answers that the next pump sends
         self.refused = 0
 
     def receive(self, sender: NodeId, message: Call | Fetch | Look | Pump) -> None:

@@ -44,7 +44,7 @@ from oncecast.wire.frames import (
 )
 
 PENDING_MAX = 64
-HEARD_WITHIN = 1.5  # suspicion times; a live node sends at least one message per suspicion time
+HEARD_WITHIN = 1.5  # in suspicion times; a live node sends at least one message per suspicion time
 
 Event = LeaderChanged | Added | Removed | LevelRaised | NotSeated | Suspected | Mended | Installed
 
@@ -269,7 +269,7 @@ def sized(group: Status, change: Change) -> Change:
     size stays the same, so that another node can replace it.
     """
     size = group.config.size
-    count = min(len(group.config.members), size)  # there may be one more during a change
+    count = min(len(group.config.members), size)  # during a change, there may be one more member
     if change.add and not change.remove:
         size = max(size, count + 1)
     elif change.remove and not change.add and change.remove not in group.silent:

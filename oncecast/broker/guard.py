@@ -74,7 +74,7 @@ class Checked(Value):
     verb: str
     topic: str
     name: str
-    object: str = ""  # a user, token, rule or node
+    object: str = ""  # the user, token, rule or node that the request names
     allowed: bool = False
 
 
@@ -87,7 +87,8 @@ class Guard:
         verdict: Callable[[Value], Verdict] = lambda message: Verdict.REFUSE,
         staged: Callable[[Publish], Iterable[str]] = lambda command: (),
         report: Callable[[Checked], None] = lambda checked: None,
-        unsettled: Callable[[], bool] = lambda: False,  # whether the rules are not known yet
+        # Whether this node does not know the rules yet.
+        unsettled: Callable[[], bool] = lambda: False,
     ) -> None:
         self._access, self._principal_of, self.unsettled = access, principal_of, unsettled
         self._verdict, self._staged, self.report = verdict, staged, report
@@ -109,7 +110,7 @@ class Guard:
         else:
             needs = FRAMES.get(type(message))
             if needs is None:
-                return None  # a message from a node
+                return None  # the message comes from a node
             verb, topic, name = needs(message)
         if access.open:
             if verb == ADMIN and self.unsettled():

@@ -33,7 +33,7 @@ class PeerGroup(Value, tag=False):
 
 
 class ActiveClaim(Value, tag=False):
-    move: str  # unique to this move
+    move: str  # unique id of the move
     exporter: PeerGroup
     adopted: bool = False
 
@@ -57,8 +57,8 @@ class Holdings:
         self.incoming: dict[str, Topic] = {}  # copies imported so far
         self.parts: dict[PartName, Part] = {}  # imported staged parts, by source, number and name
         self.frozen: Frozen | None = None
-        self.outgoing = Topics()  # topics of the frozen part
-        self.sources: dict[str, Source] = {}  # sources of the frozen part
+        self.outgoing = Topics()  # topics in the frozen part
+        self.sources: dict[str, Source] = {}  # sources in the frozen part
 
     def key_of(self, topic: str) -> Key:
         return key_of_topic(topic) if self.tagged else key_of(topic)

@@ -60,11 +60,11 @@ class Index:
         self._slots = array("Q")
         self._times = array("Q")  # append time by the replicated clock; never decreases
         self._ends = array("Q")  # total bytes up to and including this entry
-        self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
+        self._notes: dict[int, tuple[int, int]] = {}  # skip and sequence, by offset
         self.lifetimes = Lifetimes()
         self._head = 0
-        self._base = 0  # bytes of all entries before the head
-        self._ordered = True  # slots increase from entry to entry
+        self._base = 0  # total bytes of the entries before the head
+        self._ordered = True  # whether slots increase from entry to entry
 
     @property
     def size(self) -> int:

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 LEASE_CHECK_EVERY = 0.02
-QUEUED_MAX = 1000  # further reads are dropped, and their clients retry
+QUEUED_MAX = 1000  # maximum reads in the queue; further reads are dropped, and their clients retry
 QUEUED_OF_CLIENT_MAX = 100
-TURN = 50  # reads to answer before other inputs get a turn
+TURN = 50  # number of reads to answer before other inputs get a turn
 
 Question = TypeVar("Question", bound=Value)
 
@@ -25,7 +25,7 @@ class LeaseQueue(Generic[Question]):
 
     def __init__(self, protocol: Protocol, timer: Value) -> None:
         self._protocol, self._timer = protocol, timer
-        self._watching = False  # the timer is set
+        self._watching = False  # whether the timer is set
         self._questions: dict[tuple[NodeId, Question], None] = {}
         self._of_client: dict[NodeId, int] = {}
 

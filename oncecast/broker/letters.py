@@ -28,8 +28,9 @@ from oncecast.wire.sharing import (
 )
 
 WHOLE_BYTES = 4096  # smaller batches are sent whole, even if a worker gets few of their messages
-LETTERS_MAX = 100  # dead letters in one command
-LETTERS_BYTES = 1 << 20  # total size, unless a single letter is larger
+LETTERS_MAX = 100  # maximum number of dead letters in one command
+# Maximum bytes of dead letters in one command, unless a single letter is larger.
+LETTERS_BYTES = 1 << 20
 UNREADABLE = "no replica can read the message: "
 
 
@@ -44,7 +45,7 @@ def chunks_from(
     for first, count, deliveries in runs_by_deliveries(queue, offsets):
         for extent in topic.index.extents(first, count, 1 << 62):
             if extent.offset >= first + count:
-                break  # the messages of this run were dropped
+                break  # the policy has dropped the messages of this run
             try:
                 yield narrowed(chunk_of(service, topic.name, extent)), deliveries
             except Corrupt:
@@ -134,7 +135,8 @@ def bury(service: Service, topic: Topic, subscription: str, queue: Queue, name: 
         try:
             add_letter(builder, service, topic, subscription, queue, offset)
         except Oversized:
-            continue  # with its headers, the letter is too large for a batch; it stays unsettled
+            # With its headers, the letter is too large for a batch, so the message stays unsettled.
+            continue
         offsets.append(offset)
     if not offsets:
         return None

@@ -34,7 +34,7 @@ class LiveSlots:
         slots, alive, head = self._slots, self._alive, self._head
         at = head if slots[head] == slot else bisect_left(slots, slot, head)
         while not alive[at] and at + 1 < len(alive):
-            at += 1  # the slot of a transaction is there once for each topic
+            at += 1  # a transaction's slot appears once for each of its topics
         assert slots[at] == slot, f"slot {slot} was never added, or is dropped too often"
         alive[at] = 0
         self._dead += 1

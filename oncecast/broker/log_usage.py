@@ -33,7 +33,7 @@ class LogUsage:
         self.snapshot_bytes = snapshot_bytes
         self._total = 0  # bytes of all entries so far
         self._slots = array("Q")
-        self._totals = array("Q")  # bytes before the slot
+        self._totals = array("Q")  # total bytes before each slot
         self._snapshot_total = 0
         self._state_bytes = 0
         self._trimmed = 0
@@ -59,7 +59,8 @@ class LogUsage:
 
     def snapshot_due(self, needed: int) -> bool:
         """Return whether a snapshot would shorten the replay enough, or free enough disk space."""
-        # Otherwise a node would write a large state as often as the log itself.
+        # Without the second term, a node with a large state would write the state as often as the
+        # log itself.
         much = max(self.snapshot_bytes, 2 * self._state_bytes)
         if self._total - self._snapshot_total >= much:
             return True

@@ -6,7 +6,7 @@ from array import array
 
 RUNS_MAX = 8
 NO_OFFSET = (1 << 64) - 1  # the offset of a run of delayed messages, which have no offset yet
-DIRECTORIES_KEPT = 4  # other state directories that older logs keep
+DIRECTORIES_KEPT = 4  # number of earlier state directories to remember if the group sets no limit
 
 
 class Producer:

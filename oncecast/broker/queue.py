@@ -45,16 +45,16 @@ from oncecast.wire.sharing import (
 class Condition(IntEnum):
     """The condition of a message without a lease."""
 
-    WAITING = 0  # until it is due
-    BLOCKED = 1  # until earlier messages with its key are settled
-    DEAD = 2  # until it is buried
+    WAITING = 0  # waits until it is due
+    BLOCKED = 1  # waits until earlier messages with its key are settled
+    DEAD = 2  # waits until it is buried
 
 
 WAITING, BLOCKED, DEAD = Condition
 
-# Limits on expiry. They decide results, so they must never change.
-DEAD_MAX = 10_000  # dead messages that wait for burial, before no more messages expire
-BATCHES_MAX = 10_000  # batches that expire in one command
+# Limits on expiry. Results depend on these limits, so they must never change.
+DEAD_MAX = 10_000  # maximum dead messages that wait for burial; at this limit, no more expire
+BATCHES_MAX = 10_000  # maximum number of batches that expire in one command
 
 
 class Expiry(NamedTuple):
@@ -76,7 +76,7 @@ class Grant:
 
     def __init__(self, worker: str, token: int, until: int, offsets: list[int] | range) -> None:
         self.worker, self.token, self.until, self.offsets = worker, token, until, offsets
-        self.left = len(offsets)  # offsets that are still leased
+        self.left = len(offsets)  # number of offsets that are still leased
 
 
 class Worker:
@@ -88,7 +88,7 @@ class Worker:
         self.grants: dict[Grant, None] = {}
         self.held = self.number = 0
         self.stale: tuple[Run, ...] = ()
-        self.used = used  # when it last got or settled messages
+        self.used = used  # when the worker last got or settled messages
 
 
 class Held(NamedTuple):
@@ -97,7 +97,7 @@ class Held(NamedTuple):
     offset: int
     deliveries: int
     condition: int  # -1 if leased
-    time: int  # the end of the lease, or the time at which it is due
+    time: int  # the end of the lease, or the time at which the message is due
     token: int
     worker: str
     key: int
@@ -129,7 +129,7 @@ class Queue:
 
     def reset(self, next: int) -> None:
         """Drop all leases and continue with fresh messages at `next`."""
-        self.next = next  # the first fresh offset
+        self.next = next  # the first offset that was never delivered
         self.open: dict[int, Grant | Condition] = {}
         self.counts: dict[int, int] = {}  # deliveries of open messages; 1 if missing
         self.keys: dict[int, int] = {}  # hashes of the keys of open messages

@@ -37,7 +37,7 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.level = 1  # the group's feature level
-        self.last_slot = -1  # slot of the last command
+        self.last_slot = -1  # slot of the last applied command
         self.clock = Clock()
         self.last_topic_id = 0  # topic ids start at 1
         self.last_epoch = 0

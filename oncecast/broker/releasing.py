@@ -15,7 +15,7 @@ from oncecast.broker.events import DelayedDue
 if TYPE_CHECKING:
     from oncecast.broker.service import Service
 
-DELAY_MIN = 0.001  # minimum seconds until the timer fires
+DELAY_MIN = 0.001  # minimum seconds before the timer fires
 
 
 class Releaser:

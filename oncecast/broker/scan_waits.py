@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.wire.frames import Scan
 
-WAITING_MAX = 10_000  # further scans are answered at once
+WAITING_MAX = 10_000  # maximum scans that wait for messages; further scans are answered at once
 WAITING_OF_CLIENT_MAX = 1000
 WAIT_MAX = 60.0  # seconds
 

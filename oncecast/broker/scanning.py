@@ -33,7 +33,7 @@ from oncecast.security.access import READ
 from oncecast.wire.commands import FromOffset
 from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
 
-SCAN_BYTES_MAX = 8 << 20  # bytes per answer, unless one batch is larger
+SCAN_BYTES_MAX = 8 << 20  # maximum bytes per answer, unless one batch is larger
 
 
 class Scanner(Protocol):

@@ -63,8 +63,8 @@ from oncecast.wire.results import Published, Result, SettlesDone, Ticked, Transa
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
 
-COMMAND_BYTES_MAX = 1 << 20  # maximum size of a command without its batch
-CARRY_BYTES = 2 << 20  # bytes carried forward at once
+COMMAND_BYTES_MAX = 1 << 20  # maximum bytes of a command without its batch
+CARRY_BYTES = 2 << 20  # maximum bytes that are carried forward at a time
 MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # maximum seconds between checks for idle producers
 DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between stamps during a dispute
@@ -110,7 +110,7 @@ class Service(Protocol):
         rng: Random,
         *,
         group: Group,
-        epoch_us: int = 0,  # offset of the node's clock from the wall clock
+        epoch_us: int = 0,  # microseconds to add to the node's clock to get the wall clock
         wall: Callable[[], int] | None = None,  # the system's wall clock, instead of `epoch_us`
         limits: Limits = LIMITS,
         level: int = levels.KNOWN,  # the highest feature level that this node supports
@@ -133,13 +133,13 @@ class Service(Protocol):
         self._log_usage = LogUsage(snapshot_bytes)
         self._recent = RecentBatches(recent_bytes)
         self._tokens = 0
-        # Open proposals by token, each with the asker's token.
+        # Open proposals by token, each with the token of its asker.
         self._proposed: dict[int, tuple[int, AnyCommand]] = {}
         self._held: list[tuple[AnyCommand, int]] = []  # proposals that wait for the group's time
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
         self._settling = Settling()
         self._carrying = self._acking = 0  # proposals in flight
-        self._grown = 0  # bytes appended since the last maintenance
+        self._grown = 0  # number of bytes appended since the last maintenance
         self._producers_due = 0.0
         self._releaser = Releaser(self, lambda: self._propose(do.Tick(0)))
 
@@ -505,7 +505,7 @@ class Service(Protocol):
         needed = self.machine.needed()
         if self._log_usage.snapshot_due(needed):
             self._compact(needed)
-        # Summing over all topics is slow, so first check whether it can make a difference.
+        # Summing over all topics is slow, so first check whether the sum can make a difference.
         if self.leading and not self._carrying and self._log_usage.carry_due(needed, 0):
             registry = self.machine.registry
             live = sum(each.index.size + each.delays.size for each in registry.topics.values())
@@ -597,7 +597,7 @@ def carried(command: AnyCommand, topic: str) -> do.Put | do.Stage:
         facts = (topic, found.count, found.size, command.at, found.batch)
         return do.Stage(command.source, command.number, "", *facts, epoch=command.epoch)
     assert isinstance(command, do.Put | do.Stage), f"a {type(command).__name__} has no batch"
-    if isinstance(command, do.TimedPut):  # the machine knows the times
+    if isinstance(command, do.TimedPut):  # the state machine already has the times
         put = command
         names = (put.topic, put.producer, put.epoch, put.sequence)
         return do.Put(*names, put.count, put.size, put.at, put.batch)

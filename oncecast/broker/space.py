@@ -18,8 +18,8 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import HandOver
 
 CHECK_EVERY = 1.0
-STAY = 10.0  # seconds between attempts, so that an election can finish
-LAG_MAX = 10_000  # how many slots the next leader may be behind
+STAY = 10.0  # seconds between attempts to step down, so that an election can finish
+LAG_MAX = 10_000  # maximum number of slots that the next leader may be behind
 
 
 class AskSpace(Value, tag="AskSpace"):

@@ -39,7 +39,7 @@ def source_of_key(key: str) -> str:
     return rest[int(length) :] if length.isdigit() else ""
 
 
-RUNS_KEPT = 16  # runs that a source remembers, including the current one
+RUNS_KEPT = 16  # maximum number of runs that a source remembers, including the current one
 
 
 class Part:
@@ -66,7 +66,7 @@ class Opening:
 
     def __init__(self, epoch: int, incarnation: str) -> None:
         self.epoch, self.incarnation = epoch, incarnation
-        self.finished = 0  # the process has the results of all numbers before this one
+        self.finished = 0  # the process has the results of all transactions before this number
         self.results: dict[
             tuple[int, int], TransactionEnded | MachineRefusal
         ] = {}  # by epoch and number

@@ -76,7 +76,8 @@ class TopicRow(Value, tag="TopicRow"):
     declared: bool
     index: tuple[int, int, int, bool]
     notes: tuple[tuple[int, int, int], ...]
-    move: Literal["", "in", "out"] = ""  # moving to or from another group, and not served
+    # Whether the topic is moving into or out of this group; it is then not served.
+    move: Literal["", "in", "out"] = ""
 
 
 class TimingRow(Value, tag="TimingRow"):
@@ -164,7 +165,7 @@ class SourceRow(Value, tag="SourceRow"):
     name: str
     published: int
     ranges: tuple[PublishedRange, ...]
-    out: bool = False  # its topic is moving to another group
+    out: bool = False  # whether its topic is moving to another group
     epoch: int = 0
     used: int = 0
     runs: tuple[str, ...] = ()

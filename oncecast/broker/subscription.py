@@ -24,7 +24,7 @@ class Subscription:
 
     def __init__(self, epoch: int, cursor: int) -> None:
         self.epoch = epoch
-        self.attached = epoch  # epoch at which the current reader attached
+        self.attached = epoch  # the epoch at which the current reader attached
         self.incarnation = ""  # empty if no reader is attached
         self.cursor = cursor
         self.suspect_below = 0

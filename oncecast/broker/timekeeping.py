@@ -115,7 +115,8 @@ class Timekeeper:
         if not self._confirmed():
             return expected or wall
         times = sorted([wall, *self._fresh()])
-        others = (len(self._others()) + 1) // 2  # the most clocks that are not a majority
+        # The largest number of clocks that is not a majority.
+        others = (len(self._others()) + 1) // 2
         if not expected:
             return times[others]
         return min(max(expected, times[-1 - others]), times[others])

@@ -9,8 +9,8 @@ from typing import Any
 from oncecast.broker.topic import Topic
 from oncecast.broker.totals import Total
 
-FEW = 64  # up to this many new names are inserted one by one; more are sorted together
-STALE_MAX = 1000  # removed names that may stay in the list, in addition to one per topic
+FEW = 64  # maximum number of new names that are inserted one by one; more names are sorted together
+STALE_MAX = 1000  # maximum number of removed names in the list, in addition to one per topic
 
 
 class Topics(dict[str, Topic]):
@@ -25,7 +25,7 @@ class Topics(dict[str, Topic]):
         self._sorted: list[str] = []
         self._added: list[str] = []
 
-        self.subscriptions, self.producers = Total(), Total()  # across all topics
+        self.subscriptions, self.producers = Total(), Total()  # totals over all topics
 
     def __setitem__(self, name: str, topic: Topic) -> None:
         if name in self:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oncecast.spark.audit.trace import Trace
 
 PUBLISHES, RATE = 20_000, 2_000
-KILL, START = 1 / 3, 2 / 3  # share of messages stored before each step
+KILL, START = 1 / 3, 2 / 3  # fraction of the messages that must be stored before each step
 LOOK_EVERY = 0.1  # seconds
 PATIENCE = 180.0  # maximum seconds to wait for a step; the load has its own timeout
 FAULTS = ("lost", "duplicated", "out of order")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from oncecast.errors import ExitStatus
 
-# argparse formats each option to check it. With a fixed width, it does not look up the width of the
+# To check an option, argparse formats it. With a fixed width, it does not query the width of the
 # terminal each time.
 CHECKING = partial(argparse.HelpFormatter, width=80)
 

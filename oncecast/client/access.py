@@ -32,8 +32,8 @@ from oncecast.wire.frames import AccessView, ArcView, TokenView
 
 ID_BYTES = 8
 SECRET_BYTES = 32
-TOGETHER = 16  # groups of a ring queried concurrently
-ROUNDS = 5  # attempts to read all pages at one version
+TOGETHER = 16  # maximum number of groups of a ring to query concurrently
+ROUNDS = 5  # maximum attempts to read all pages at the same version
 PAUSE = 0.05  # seconds between queries while a new ring has no owners
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class AccessControl:
         cluster: Cluster,
         at: Callable[
             [str], AbstractAsyncContextManager[AccessControl]
-        ],  # connects to another address
+        ],  # opens a connection to another address
     ) -> None:
         self._requests, self._cluster, self._at = requests, cluster, at
 
@@ -162,7 +162,7 @@ class AccessControl:
                     owners = [arc for arc in ring.groups if arc.low and arc.nodes]
                     if owners or not ring.processes:
                         return owners
-                    await asyncio.sleep(PAUSE)  # For a moment, a new ring has no owners.
+                    await asyncio.sleep(PAUSE)  # a new ring has no owners for a moment
         except OncecastError:
             raise
         except TimeoutError:

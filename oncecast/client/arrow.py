@@ -28,7 +28,7 @@ def read_arrow(
     until: int | None = None,  # default: the end of the topic now
     columns: Sequence[str] | None = None,  # default: all
     rows: int = BATCH_ROWS,  # maximum messages per batch
-    follow: float | None = None,  # seconds between checks for new messages
+    follow: float | None = None,  # seconds between checks for new messages; None to stop at the end
 ) -> pa.RecordBatchReader:
     """Return the messages from `start` to `until` (exclusive) as Arrow batches, in order.
 

@@ -145,7 +145,7 @@ class Client:
         *,
         delay: float | None = None,  # seconds until the message becomes visible
         at: float | datetime | None = None,  # or the time when it becomes visible
-        ttl: float | None = None,  # seconds until workers no longer get the message
+        ttl: float | None = None,  # seconds after which workers no longer get the message
     ) -> Coroutine[Any, Any, Receipt]:
         """Put a message and return its receipt once it is on disk. Concurrent puts are batched.
 
@@ -250,7 +250,8 @@ class Client:
         topic: str,
         subscription: str,
         *,
-        prefetch: int = PREFETCH,  # jobs to hold, with those that are started
+        # Maximum jobs that the worker holds, including those that it is handling.
+        prefetch: int = PREFETCH,
         start: Start = NEW,  # where a new subscription starts
         shared: Shared | None = None,  # settings to set; None keeps them, or sets the defaults
         create: bool = True,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 HANDLED = "dead"  # the subscription of the dead-letter topic
 SETTINGS = Shared(deliveries_max=0, backoff_min=0, backoff_max=0)
-QUIET = 5.0  # seconds without a letter after which the rest count as unavailable
+QUIET = 5.0  # seconds without a letter, after which the remaining letters count as unavailable
 PART = "letter"
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 NOWHERE = NodeId("localhost:0")  # a client has no address of its own
 
-# The session limits its bytes in flight further, so it never reaches these limits.
+# The session has lower limits for its bytes in flight, so it never reaches these limits.
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
 
 DIAL_PAUSE = 0.05
@@ -89,7 +89,7 @@ class ClientLink(Link):
         self.problem = Problem()  # why the last connection failed
         self.refused: Refused | None = None
         self.batch_bytes_max = 0  # largest batch that the node accepts
-        self._message_bytes = 0  # bytes of messages sent and received
+        self._message_bytes = 0  # bytes of all messages sent and received
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
     async def _greet(self, connection: Connection, ask: Ask) -> None:

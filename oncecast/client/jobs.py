@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("oncecast.worker")
 
-PREFETCH = 16  # messages that a worker holds, including those that it is handling
+PREFETCH = 16  # maximum messages that a worker holds, including those that it is handling
 
 Handler = Callable[["Job"], object]  # async, or a plain function
 
@@ -51,7 +51,7 @@ Handler = Callable[["Job"], object]  # async, or a plain function
 class Stage(IntEnum):
     QUEUED = 0
     STARTED = 1
-    CLAIMED = 2  # by a transaction that has not ended
+    CLAIMED = 2  # claimed by a transaction that has not ended
     SETTLED = 3
 
 
@@ -170,9 +170,9 @@ class SharedSubscription:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._settling: list[Handle] = []  # sent at the end of this event loop iteration
         self._draining = False
-        self._idle: asyncio.Future[None] | None = None  # `drain` waits for it
-        self._refused: LeaseLost | None = None  # raised by the next flush
-        self._error: OncecastError | None = None  # raised by every later call
+        self._idle: asyncio.Future[None] | None = None  # the future that `drain` waits for
+        self._refused: LeaseLost | None = None  # the error that the next flush raises
+        self._error: OncecastError | None = None  # the error that every later call raises
         self.worker = ""  # the name of the worker in the session
         requests.send(Join(topic, name, prefetch))
 

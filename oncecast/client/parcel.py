@@ -12,7 +12,7 @@ from oncecast.wire.batch_builder import of_values
 from oncecast.wire.batch_layout import FRAME_BYTES
 from oncecast.wire.timing import Timing
 
-MESSAGE_BYTES = 20  # assumed overhead of each message
+MESSAGE_BYTES = 20  # assumed overhead of each message, in bytes
 CHUNK = 1024  # number of values that `put_many` measures at once
 
 
@@ -47,7 +47,8 @@ class Parcel:
 
     def __init__(self, topic: str, most: int, cut: int, timing: Timing | None = None) -> None:
         self.topic, self.timing = topic, timing
-        self.most, self.cut = most, cut  # maximum size, and size at which the batch is sent
+        # Maximum size of the batch, and the size at which it is sent.
+        self.most, self.cut = most, cut
         self.values: list[bytes] = []  # plain values that are not in the builder yet
         self.builder: Builder | None = None
         self.bytes = 0

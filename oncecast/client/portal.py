@@ -18,7 +18,7 @@ from oncecast.client.putting import Putting
 from oncecast.errors import Closed
 
 T = TypeVar("T")
-GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` blocks while more bytes are queued
+GATHERED_BYTES = 8 * 1024 * 1024  # limit on queued bytes, above which `put_nowait` blocks
 
 
 class Portal:
@@ -115,7 +115,7 @@ class Gathering:
         self._queue: deque[tuple[Any, ...]] = deque()
         self._bytes = 0  # queued bytes; approximate, because threads update it concurrently
         self._woken = False
-        self._continuing: asyncio.Task[None] | None = None  # waits for buffer space
+        self._continuing: asyncio.Task[None] | None = None  # the task that waits for buffer space
         self._closed = False
 
     def put(

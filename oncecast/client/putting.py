@@ -34,12 +34,13 @@ from oncecast.wire.limits import Limits
 from oncecast.wire.timing import Timing
 
 CUT_BYTES = 256 * 1024  # send a batch as soon as it reaches this size
-BUFFER_BYTES = 64 * 1024 * 1024  # maximum bytes put and not yet stored
-IN_FLIGHT = 16  # with this many batches in flight, new messages wait for an answer
+BUFFER_BYTES = 64 * 1024 * 1024  # maximum bytes of messages that are put and not yet stored
+IN_FLIGHT = 16  # number of batches in flight at which new messages wait for an answer
 # Send a put at once after this many consecutive batches of one message. With a smaller number, the
 # first of many concurrent tasks would send its puts alone, which doubles the number of batches.
 SINGLES = 8
-MANY = 256  # check the total size of open batches whenever this many more topics are open
+# Whenever this many more topics have open batches, check the total size of these batches.
+MANY = 256
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 SPLIT = "split it, or store it elsewhere and put a reference to it"
 
@@ -79,8 +80,9 @@ class Putting:
         self._patience = patience
         self._watching: asyncio.TimerHandle | None = None
         self._limited: set[asyncio.Future[Receipt]] = set()  # waiters with their own timeout
-        self.broken: OncecastError | None = None  # raised by every later put
-        self._most = self._cut_bytes = 0  # maximum size of a batch, and size at which it is sent
+        self.broken: OncecastError | None = None  # the error that every later put raises
+        # Maximum size of a batch, and the size at which it is sent.
+        self._most = self._cut_bytes = 0
         self.limit(Limits().batch_bytes_max)
 
     def limit(self, batch_bytes_max: int) -> None:
@@ -395,7 +397,7 @@ class Putting:
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
-        if parcel is None:  # From an earlier process: only `flush` waits for it.
+        if parcel is None:  # from an earlier process, so only `flush` waits for it
             self._left -= 1
             self._tell_flushed()
             return None

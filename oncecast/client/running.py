@@ -97,7 +97,7 @@ class Running:
         self.subscriptions = Subscriptions(self.requests, make_subscription)
         self.cluster = Cluster(self.requests)
         self.temporary: dict[str, None] = {}  # topics whose subscriptions end with this client
-        # One call at a time works on a dead-letter topic.
+        # A client runs only one operation at a time on each dead-letter topic.
         self.handling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._handlers: dict[type[Value], Callable[[Any], None]] = {
             local.Stored: self.putting.stored,

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from oncecast.client.subscriptions import Subscriptions
     from oncecast.wire.commands import Start
 
-TELL_AFTER = 0.05  # seconds before taken messages are reported to the session
-NOT_BY_COUNT = -1  # a threshold that the queue length never reaches
+TELL_AFTER = 0.05  # maximum seconds before the session learns which messages were taken
+NOT_BY_COUNT = -1  # a queue length that is never reached
 
 
 class Subscription:
@@ -74,11 +74,11 @@ class Subscription:
         self._claimer: object = None  # the transaction that has messages of this subscription
         self._ready = False
         self._lost: MessagesLost | None = None  # raised once
-        self._error: OncecastError | None = None  # raised by every later call
+        self._error: OncecastError | None = None  # the error that every later call raises
         self._telling: asyncio.TimerHandle | None = None
         # While more messages than this are queued, taking a message needs no bookkeeping.
         self._slow: float = NEVER
-        self._hailed = False  # another thread has scheduled `_took`
+        self._hailed = False  # whether another thread has scheduled `_took`
         requests.send(Read(topic, name, -1 if start_at is None else start_at, push))
 
     def __repr__(self) -> str:

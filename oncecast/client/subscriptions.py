@@ -21,7 +21,7 @@ MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscrip
 Opened = Subscription | SharedSubscription
 
 
-ENDS_MAX = 100  # ended readers whose error is kept
+ENDS_MAX = 100  # maximum number of ended readers whose error is kept
 
 
 class Subscribed(NamedTuple):
@@ -39,7 +39,8 @@ class Subscriptions:
         self._open: dict[tuple[str, str], Opened] = {}  # by topic and name
         # Why the last readers have ended, by topic and name.
         self._ends: dict[tuple[str, str], OncecastError] = {}
-        self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}  # done once closed
+        # Futures that are done when the subscription is closed.
+        self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}
 
     def get(self, topic: str, name: str) -> Subscription | None:
         found = self._open.get((topic, name))

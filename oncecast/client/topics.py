@@ -10,8 +10,8 @@ from oncecast.client.cluster import Cluster
 from oncecast.errors import NoSuchTopic, NotConnected, TimedOut
 from oncecast.wire.frames import ArcView, TopicView
 
-PAGE = 1000  # topics per request
-TOGETHER = 16  # groups of a ring queried concurrently
+PAGE = 1000  # maximum number of topics per request
+TOGETHER = 16  # maximum number of groups of a ring to query concurrently
 
 ListAt = Callable[[str, str], Awaitable[list[TopicView]]]  # takes an address and a prefix
 

@@ -41,8 +41,8 @@ from oncecast.wire.transactions import (
 if TYPE_CHECKING:
     from oncecast.client.subscriptions import Subscriptions
 
-STAGE_BYTES = 4 * 1024 * 1024  # larger transactions stage their messages in parts
-STAGING_MAX = 4  # parts of one transaction in flight
+STAGE_BYTES = 4 * 1024 * 1024  # size at which a transaction stages its messages in parts
+STAGING_MAX = 4  # maximum parts of one transaction in flight
 
 
 class Range:
@@ -368,7 +368,8 @@ class Transactions:
     def _ran(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
         if not task.cancelled():
-            task.exception()  # The caller, if there is one, has got it.
+            # Mark the exception as retrieved. A caller that waits for the task gets it too.
+            task.exception()
 
     async def finish(self) -> None:
         """Wait until all transactions that are ending have ended."""

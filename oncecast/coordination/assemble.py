@@ -19,7 +19,7 @@ from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 from oncecast.streams.protocols.streams import Streams
 
-ELEMENTS_MAX = 100_000  # maximum queue elements that a process keeps for its peers
+ELEMENTS_MAX = 100_000  # maximum number of queue elements that a process keeps for its peers
 ELEMENTS_BYTES_MAX = 1 << 28
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oncecast.coordination.node import Node
 
 View = tuple[NodeId, ...]
-UNSENT_BYTES = 4 << 20  # enqueue() waits while more bytes than this are unsent to a peer
+UNSENT_BYTES = 4 << 20  # limit on the unsent bytes to a peer, above which `enqueue` waits
 PAUSE = 0.005
 
 
@@ -102,7 +102,7 @@ class Lock:
     def __init__(self, node: Node, name: str) -> None:
         self.name = name
         self._node = node
-        self._local = asyncio.Lock()  # excludes the other tasks of this process
+        self._local = asyncio.Lock()  # a lock between the tasks of this process
         self._token: Observable[int] = Observable(0)
         self._lapsed = 0
 

@@ -31,27 +31,28 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.wire.retention import Policy
 
-PEERS_MAX = 16  # contact the last processes to sign in; a running process knows all members
+PEERS_MAX = 16  # maximum number of processes to contact; any running process knows all members
 FOUNDERS_MAX = 64
 PAUSE = 0.05
 LEAVE_WITHIN = 2.0
 PATIENCE = 30.0  # seconds to wait for the founders to sign in
-SLACK = 16  # unneeded entries that may stay before a Roll replaces them
+SLACK = 16  # number of entries beyond two per process at which a Roll replaces them
 PROBE_WITHIN = 0.5  # seconds to connect to a process that may have exited
-PROBES_MAX = 256  # maximum processes that one sign-in checks
+PROBES_MAX = 256  # maximum number of processes that one sign-in checks
 EXPIRE = 3600.0  # seconds after which a process that cannot be reached is removed
 KEEPER = "register"  # the subscription that keeps the entries
 
 
 class Here(Value, tag="Here"):
     member: NodeId
-    incarnation: str = ""  # random id; differs from earlier processes at the same address
+    # Random id of the process; an earlier process at the same address had another id.
+    incarnation: str = ""
     network: str = ""  # network namespace in which a refused connection proves an exit
 
 
 class Gone(Value, tag="Gone"):
     member: NodeId
-    incarnation: str = ""  # empty for any incarnation
+    incarnation: str = ""  # the incarnation that exited, or empty for any incarnation
 
 
 class Present(Value, tag="Present"):

@@ -10,8 +10,8 @@ class Counters:
     """Counts of requests and messages that Chord did not serve."""
 
     def __init__(self) -> None:
-        self.dropped = 0  # invalid messages and late answers
-        self.refused = 0  # requests that exceeded lookups_max
+        self.dropped = 0  # number of invalid messages and late answers
+        self.refused = 0  # number of requests that exceeded lookups_max
 
 
 class Calls:

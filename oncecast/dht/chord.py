@@ -56,7 +56,7 @@ from oncecast.dht.stabilization import Rectifying, Stabilization, Stabilizing
 from oncecast.dht.status import Status
 from oncecast.kernel.protocol import NodeId, Protocol
 
-PATIENCE = 4  # stabilize periods within which a live predecessor notifies us
+PATIENCE = 4  # number of stabilize periods within which a live predecessor notifies this member
 
 
 class Chord(Protocol):

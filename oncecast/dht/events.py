@@ -23,9 +23,9 @@ class RootFound(Value):
     key: Key
     root: NodeId
     hops: int  # hops to the member before the root, or directly to the root
-    timeouts: int  # nodes that did not answer
-    doubts: int = 0  # nodes asked because an owner was unsure
-    certain: bool = True  # if False, the root is not sure that it owns the key
+    timeouts: int  # number of nodes that did not answer
+    doubts: int = 0  # number of nodes asked because an owner was unsure
+    certain: bool = True  # whether the root is sure that it owns the key
 
 
 class Route(Value):

@@ -13,8 +13,8 @@ from oncecast.dht.ranges import Links, Ranges
 from oncecast.dht.stabilization import Stabilization
 from oncecast.kernel.protocol import NodeId, Protocol
 
-LOST_CHANCE = 0.1  # probability per stabilize period of looking for a lost node
-LOST_MAX = 16  # maximum lost nodes to remember
+LOST_CHANCE = 0.1  # probability per stabilize period that a node looks for a lost node
+LOST_MAX = 16  # maximum number of lost nodes to remember
 
 
 class Joining:

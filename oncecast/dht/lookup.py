@@ -31,19 +31,21 @@ class Lookup:
         self.contacts = contacts  # nodes to ask first; their positions are unknown
         self.contacts_left = list(contacts)
         self.itself = itself  # only the member before the key may answer with its successors
-        self.retry = retry  # try again until there is an answer
-        self.on_found = on_found  # if None, let the owner confirm, then notify the layer above
+        self.retry = retry  # whether to try again until there is an answer
+        # Called when the owner is found; if None, the owner confirms first, and the layer above is
+        # notified.
+        self.on_found = on_found
         self.pool: dict[Key, Position] = {}  # known positions that have not been asked yet
         self.asked: dict[Key, None] = {}
         self.avoid: dict[NodeId, None] = {}  # nodes that did not answer
-        self.unavoided = True  # all nodes have answered since the last start
+        self.unavoided = True  # whether all nodes have answered since the last start
         self.nearest: Position | None = None  # the last position that has answered
-        self.news = False  # a node after `nearest` did not answer
+        self.news = False  # whether a node after `nearest` did not answer
         self.before: Position | None = None  # the member before the key, once found
         self.owners: list[Position] = []  # the successors of `before`
         self.hops = self.timeouts = self.steps = 0
-        self.doubted = 0  # how often an owner was unsure
-        self.doubts = 0  # nodes asked because an owner was unsure
+        self.doubted = 0  # number of times that an owner was unsure
+        self.doubts = 0  # number of nodes asked because an owner was unsure
 
     def start_again(self, *, forgive: bool) -> None:
         if forgive:

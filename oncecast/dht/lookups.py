@@ -20,8 +20,9 @@ from oncecast.dht.responder import Responder
 from oncecast.dht.stabilization import HASTE
 from oncecast.kernel.protocol import NodeId, Protocol
 
-STEPS_MAX = 600  # more than an id has bits; beyond that, the ring must have changed, so start over
-DOUBLINGS = 4  # how often the pause after Unsure doubles
+# A lookup with more steps than an id has bits starts again, because the ring must have changed.
+STEPS_MAX = 600
+DOUBLINGS = 4  # maximum number of times that the pause after Unsure doubles
 
 
 class Seeking(NamedTuple):

@@ -18,7 +18,7 @@ class Ownership(IntEnum):
     """How sure a member is that it owns a key."""
 
     NO = 0
-    HINT = 1  # the member may own the key and knows no better owner
+    HINT = 1  # the member may own the key, and knows no better owner
     CERTAIN = 2
 
 
@@ -55,7 +55,7 @@ class Member:
         self.unheard = False  # whether `heard_at` is too long ago
         self.fingers: dict[int, Position] = {}
         self.next_finger = BITS - 1
-        self.busy = False  # one operation runs at a time
+        self.busy = False  # whether an operation runs; only one runs at a time
         self.notified: Position | None = None  # the best Notify since the operation began
         self.candidate: Position | None = None  # possibly a nearer successor; not probed yet
         self._known: list[Position] | None = None  # successors and fingers by id; None if stale

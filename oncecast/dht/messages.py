@@ -186,4 +186,4 @@ class Call(NamedTuple):
     """This node's record of a pending request to a peer."""
 
     peer: NodeId
-    purpose: object  # tells the caller why it made the call
+    purpose: object  # returned to the caller with the answer

@@ -14,7 +14,8 @@ from oncecast.dht.ranges import Ranges
 from oncecast.dht.stabilization import Stabilization
 from oncecast.kernel.protocol import NodeId, Protocol
 
-NEARER_MAX = 16  # maximum positions per answer; farther ones are used if the nearest are dead
+# Maximum positions per answer; the farther positions are used if the nearest nodes are dead.
+NEARER_MAX = 16
 
 
 class Responder:

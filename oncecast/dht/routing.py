@@ -20,7 +20,8 @@ class Hopping:
     def __init__(self, number: int, key: Key, payload: bytes) -> None:
         self.number, self.key, self.payload = number, key, payload
         self.avoid: dict[NodeId, None] = {}
-        self.came_again = False  # a second copy has arrived; send it after this one is answered
+        # Whether a second copy has arrived, which is sent once this copy is answered.
+        self.came_again = False
 
 
 class Routing:

@@ -43,7 +43,7 @@ from oncecast.dht.tree_messages import (
 )
 from oncecast.kernel.protocol import NodeId, Protocol
 
-PATIENCE = 2.5  # heartbeat periods after which a silent neighbour counts as dead
+PATIENCE = 2.5  # number of heartbeat periods after which a silent neighbour counts as dead
 
 
 class Scribe(Protocol):
@@ -73,7 +73,7 @@ class Scribe(Protocol):
         self.seen: dict[tuple[NodeId, int], None] = {}  # recent copies, by origin and number
         # A restarted node must not reuse numbers that other nodes may have seen.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
-        self.dropped = 0  # messages that were invalid or beyond the limits
+        self.dropped = 0  # number of messages that were invalid or exceeded a limit
 
     @property
     def trees(self) -> Mapping[str, TreeStatus]:

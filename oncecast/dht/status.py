@@ -53,9 +53,9 @@ class Status(NamedTuple):
 
     members: Iterable[MemberStatus]
     calls: Mapping[int, Call]  # unanswered calls
-    lookups: int  # lookups in flight
-    payloads: int  # payloads in flight to their next hop
+    lookups: int  # number of lookups in flight
+    payloads: int  # number of payloads in flight to their next hop
     contacts: tuple[NodeId, ...]
     lost: tuple[NodeId, ...]  # lost nodes to look for, in the order of the next attempts
-    dropped: int  # invalid messages and late answers
-    refused: int  # requests that exceeded lookups_max
+    dropped: int  # number of invalid messages and late answers
+    refused: int  # number of requests that exceeded lookups_max

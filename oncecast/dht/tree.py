@@ -17,10 +17,11 @@ class Tree:
 
     def __init__(self, topic: str) -> None:
         self.topic, self.key = topic, key_of(topic)
-        self.joined = False  # this node receives the payloads itself, besides forwarding them
+        # Whether this node receives the payloads itself, besides forwarding them.
+        self.joined = False
         self.root = False
         self.parent: NodeId | None = None
-        self.seeking = False  # this node is looking for a parent and has not been adopted yet
+        self.seeking = False  # whether this node looks for a parent and was not adopted yet
         self.children: dict[NodeId, Key] = {}  # the position of each child
 
     @property

@@ -12,7 +12,7 @@ class Finding(NamedTuple):
     what: str  # the topic or subscription
     why: str
     operations: History
-    left_out: int = 0  # number of operations irrelevant to the contradiction
+    left_out: int = 0  # number of operations that play no part in the contradiction
 
     def __str__(self) -> str:
         lines = [f"{self.what}: {self.why}"]

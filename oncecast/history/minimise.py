@@ -15,7 +15,7 @@ from oncecast.history.operation import History, Operation, cut
 from oncecast.history.partition import NONE, Part, Problem, due_of
 from oncecast.history.search import Found, Outcome, search
 
-STEPS_MAX = 100_000  # maximum search steps of one attempt
+STEPS_MAX = 100_000  # maximum number of search steps per attempt
 TOTAL_STEPS_MAX = 10_000_000
 FEW = 16
 
@@ -50,7 +50,7 @@ class Minimiser:
         while size > 1 or before != len(answered):
             before, size = len(answered), max(1, size // 2)
             answered, loose = self._without_some(answered, loose, size)
-        # The farthest point tells more if the search does not know later answers.
+        # The farthest point is more informative if the search does not know later answers.
         problem = self._part.problem(loose, narrow=False)
         found = search(problem.items, problem.initial, problem.model, steps_max=STEPS_MAX)
         operations = sorted([*answered, *self._involved(answered)], key=lambda each: each.call)

@@ -93,10 +93,10 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     kind: Kind
     topic: str
     call: float
-    returned: float | None = None  # None without an answer
-    error: str = ""  # the error code of a refusal
+    returned: float | None = None  # None if the call was not answered
+    error: str = ""  # the error code, if the call was refused
     subscription: str = ""
-    reader: str = ""  # a unique name for one reader of a subscription
+    reader: str = ""  # unique name of one reader of a subscription
     topic_id: int = msgspec.field(default=0, name="life")  # 0 if unknown
     epoch: int = 0  # epoch of the subscription, or 0 if unknown
     offset: int = -1
@@ -106,10 +106,10 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     count: int = 0
     kept: bool | None = None
     already: bool = False
-    marked: int = 0  # number of leading messages that are marked as redelivered
+    marked: int = 0  # number of leading messages that carry the mark `redelivered`
     start: Start | None = None
     policy: Policy | None = None
-    views: tuple[SubscriptionSeen, ...] | None = None  # None if not requested
+    views: tuple[SubscriptionSeen, ...] | None = None  # None if the caller did not request them
     source: str = ""
     number: int = -1
     parts: tuple[str, ...] = ()

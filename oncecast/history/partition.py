@@ -93,7 +93,7 @@ def command_items(operation: Operation, effect: Answerable, *, loose: bool) -> l
     if loose:
         return [maybe._replace(call=-inf, often=True)]
     if not operation.done:  # a copy may still be in flight, even after an overload
-        # Equal commands without an answer can replace each other.
+        # Equal commands without an answer are interchangeable.
         return [maybe._replace(like=(operation.kind, operation.subscription, operation.policy))]
     due = due_of(operation)
     answered = Item(effect, operation.call, due)

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
-FEW_STEPS = 50  # steps per item in the first round, for each number of guesses
+FEW_STEPS = 50  # maximum steps per item in the first round, for each number of guesses
 ANY_NUMBER = -1
 GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
 
@@ -76,10 +76,10 @@ class Item(NamedTuple):
     must: bool = True  # whether the item is mandatory; otherwise it is optional
     chain: Hashable = None  # items of one chain are taken in the order of their calls
     often: bool = False  # whether it may be taken any number of times
-    reads: bool = False  # whether no later item depends on it
+    reads: bool = False  # whether no later item depends on this item
     twin: bool = False  # whether another item can make the same change later
     rank: int = 0  # items with a lower rank are tried first
-    guess: bool = False  # whether there is never evidence for it
+    guess: bool = False  # whether there can never be evidence for the item
     # Items with the same value, if it is not None, differ only in their calls, in their last stages
     # and in what they spend. They are optional and never due. Consider those with the same last
     # stage: a state allows all or none that it has spent, and all or none that it has not spent.
@@ -103,7 +103,7 @@ class Found(NamedTuple):
     outcome: Outcome
     steps: int
     order: list[Item]
-    stuck: list[Item]  # the candidates for the next item at the farthest point
+    stuck: list[Item]  # the possible next items at the farthest point
     state: Any
     guesses: bool = False  # whether more guesses might have helped
     until: float = inf  # items called later than this time were not considered
@@ -123,7 +123,7 @@ def search(
             if found.outcome is Outcome.IMPOSSIBLE:
                 if not found.guesses:
                     return found._replace(steps=steps)
-                levels.remove(guesses)  # an order would need more guesses
+                levels.remove(guesses)  # every valid order would need more guesses
         limit *= 10
 
 
@@ -170,7 +170,7 @@ class _Search:
     ) -> None:
         self._model, self._steps_max = model, steps_max
         self._guesses = guesses  # number of remaining guesses
-        self._more = False  # whether more guesses would have given more choices
+        self._more = False  # whether more guesses would have allowed more choices
         self._lanes = lanes(items)
         self._heads = [0] * len(self._lanes)
         must = sorted((item for item in items if item.must), key=attrgetter("due"))
@@ -184,8 +184,8 @@ class _Search:
         self._state = initial
         self._low = 0  # all mandatory items below this rank are taken
         self._taken = 0  # a bit for each rank from `low` on
-        self._extra = 0  # a bit for each optional item that is taken
-        self._latest = -inf  # the latest call of a taken item
+        self._extra = 0  # a bit for each optional item that was taken
+        self._latest = -inf  # the latest call time of a taken item
         self._order: list[Item] = []
         self._steps = 0
         self._failed: dict[Any, list[_Spent]] = {}

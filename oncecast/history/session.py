@@ -29,7 +29,7 @@ from oncecast.wire.errors import Refusal
 from oncecast.wire.frames import Scanned, View
 from oncecast.wire.message import Message
 
-Finish = Callable[[Any], None]  # gets the outcome of a call
+Finish = Callable[[Any], None]  # called with the outcome of a call
 
 
 class Reading:
@@ -37,7 +37,7 @@ class Reading:
 
     def __init__(self, name: str, attach: Operation) -> None:
         self.name = name
-        self.attach: Operation | None = attach  # None once it is attached
+        self.attach: Operation | None = attach  # None once the reader is attached
         self.topic_id = self.epoch = 0
         self._expected = self._delivered = 0
         self.acked = 0

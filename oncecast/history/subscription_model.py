@@ -36,9 +36,9 @@ class Move(NamedTuple):
 
     operation: Operation
     answered: bool = True
-    cursor: int = 0  # the cursor that a look shows
+    cursor: int = 0  # the cursor in the answer to a look
     epoch: int = 0
-    seen: bool = True  # whether a look shows the subscription
+    seen: bool = True  # whether the answer to a look contains the subscription
     first: int = -1  # the first kept offset, or -1 if unknown
     unknown: bool = False  # whether an epoch that no client knows of may have begun by then
 

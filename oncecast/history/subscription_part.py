@@ -38,7 +38,7 @@ class SubscriptionPart(Part):
         self._drops = drops
         self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
         silent = [each.call for each in self._beginners if not each.done]
-        # The time of the first attach or seek call without an answer.
+        # The time of the first attach or seek that got no answer.
         self._silent = min(silent, default=inf)
         self._acks = acks_since(self._own)
 
@@ -48,7 +48,7 @@ class SubscriptionPart(Part):
         for each in self._own:
             if each.kind in ("ack", "leave"):
                 model.acknowledged(each.epoch, each.upto, each.call)
-            elif each.kind == "attach" and each.done:  # the reader needs no earlier message
+            elif each.kind == "attach" and each.done:  # the reader has read all earlier messages
                 model.acknowledged(each.epoch, each.offset, each.call)
         items: list[Item] = []
         for each in self.operations:

@@ -46,7 +46,8 @@ class Log:
         behind = end + len(digests)
         if len(data) == end:
             data += digests
-        elif data[end:behind] != digests:  # another branch of the search has appended here
+        # Another branch of the search has appended to these bytes.
+        elif data[end:behind] != digests:
             data = data[:end] + digests
         next_ = self.next + len(digests) // DIGEST_BYTES
         sum_ = ((self._sum << 8 * len(digests)) + int.from_bytes(digests, "big")) % MODULUS
@@ -81,7 +82,7 @@ class TopicState(NamedTuple):
     exists: bool
     epoch: int  # id of the topic, or 0 if no answer names it
     log: Log
-    first: int  # no message below this offset is kept
+    first: int  # the topic keeps no message below this offset
     top: int  # upper bound of the first kept offset, or FREE
     declared: bool
     policy: Policy
@@ -105,7 +106,7 @@ States: TypeAlias = tuple[TopicState, ...]
 NO_NAMES: frozenset[str] = frozenset()
 NOTHING: frozenset[int] = frozenset()
 FREE = -1
-LAST = 2**63  # no log is as long
+LAST = 2**63  # longer than any log
 ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NO_NAMES, NOTHING, 0, ())
 
 

@@ -32,7 +32,8 @@ class TopicPart(Part):
     def __init__(self, topic: str, operations: History) -> None:
         super().__init__(f"topic {topic!r}", with_publishes(operations))
         puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
-        self._first_put = min(puts, default=inf)  # the first put may create the topic
+        # The time of the first put, which may create the topic.
+        self._first_put = min(puts, default=inf)
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
         self._seen: dict[bytes, set[int]] = {}  # epochs of the answers that show a message

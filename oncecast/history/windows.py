@@ -22,8 +22,9 @@ from oncecast.history.topic_model import LAST, NOT_SHOWN, Effect, Shown
 
 PUTS = ("put", "publish")
 OBSERVERS = ("look", "scan", "attach", "seek")
-NEED_EPOCH = (*PUTS, *OBSERVERS, "subscribe", "create")  # the model compares their epoch
-PASSES = 2  # the findings of the first pass narrow other items
+# Kinds of operations whose epoch the model compares.
+NEED_EPOCH = (*PUTS, *OBSERVERS, "subscribe", "create")
+PASSES = 2  # number of passes; the findings of the first pass narrow the items of the second
 
 
 class Span(NamedTuple):
@@ -254,7 +255,8 @@ def ends_between(
     for item in unnamed:
         effect: Effect = item.effect
         kind = effect.operation.kind
-        call = -inf if kind == "get" else item.call  # deliveries may arrive after the epoch
+        # Deliveries may arrive after the epoch has ended.
+        call = -inf if kind == "get" else item.call
         if lasts > item.due or call > begun:
             continue
         if kind == "publish" and shown.contradicts(effect.offset, effect.digests):

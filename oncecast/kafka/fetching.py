@@ -29,10 +29,10 @@ from oncecast.wire.kafka_records import MILLISECOND
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 WAIT_MAX = 60.0  # seconds
-NO_PARTITION = NoSuchTopic("")  # the answer for any partition but the first
+NO_PARTITION = NoSuchTopic("")  # the answer for every partition except the first
 TIME_MAX = (1 << 63) - 1  # microseconds
-GRACE = 10.0  # seconds that a scan may take in addition to its wait
-PAUSE = 0.02  # seconds before repeating a scan that an older node answered without waiting
+GRACE = 10.0  # seconds that a scan may take beyond its wait
+PAUSE = 0.02  # seconds before a scan is repeated, if an older node answers it without waiting
 
 
 FETCH_BYTES_MAX = 50 << 20  # maximum size of a response, unless its first batch is larger

@@ -21,7 +21,8 @@ from oncecast.kafka.topics import Topics
 from oncecast.kernel.protocol import Protocol, Value
 
 GROUPS_MAX = 10_000
-BYTES_MAX = 128 << 20  # metadata and assignments of all members; up to twice that while they rejoin
+# Maximum bytes of metadata and assignments; up to twice that while members rejoin.
+BYTES_MAX = 128 << 20
 CONSUMER = "consumer"  # the protocol type of consumer groups
 SIMPLE = -1  # the generation of a commit without a group
 
@@ -39,7 +40,7 @@ class Groups:
     def __init__(self, host: Protocol, offsets: Offsets, topics: Topics) -> None:
         self._host, self._offsets, self._topics = host, offsets, topics
         self._groups: dict[str, Group] = {}
-        self._sizes: dict[str, int] = {}  # bytes of each group
+        self._sizes: dict[str, int] = {}  # total bytes of each group
         self._bytes = 0
         self._id = f"{host.rng.getrandbits(64):016x}"  # random id of this front end
 

@@ -36,7 +36,7 @@ from oncecast.errors import Malformed
 Read = Callable[[bytes, int], tuple[Any, int]]  # data and position -> value and next position
 Write = Callable[[bytearray, Any], None]
 
-VARINT_BYTES_MAX = 5  # for an unsigned 32-bit number
+VARINT_BYTES_MAX = 5  # maximum size of an unsigned 32-bit number
 
 
 class Codec(NamedTuple):

@@ -65,11 +65,11 @@ class Group:
         self.name, self._rng = name, rng
         self.state = State.EMPTY
         self.members: dict[str, Member] = {}
-        self.promised: dict[str, float] = {}  # ids given to new members, and when they expire
+        self.promised: dict[str, float] = {}  # ids given to new members, and when these ids expire
         self.protocol_type = self.protocol = self.leader = ""
         # Random, so that a member of an earlier front end does not have the current generation.
         self.generation = rng.getrandbits(24)
-        self.due = 0.0  # when the members that have not joined or synced are removed
+        self.due = 0.0  # when members that have not joined or synced are removed
         self._not_before = 0.0
 
     # -- joining --

@@ -19,7 +19,8 @@ from oncecast.wire.frames import View
 from oncecast.wire.results import Acked, Attached, Sought
 
 TIMEOUT = 15.0
-HELD_MAX = 100_000  # positions that the front end remembers; any other is attached again
+# Maximum positions that the front end remembers; it attaches again for other positions.
+HELD_MAX = 100_000
 NOT_COMMITTED = -1
 
 Then = Callable[[Code], None]

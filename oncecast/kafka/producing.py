@@ -33,12 +33,14 @@ from oncecast.wire.batch import BadBatch
 from oncecast.wire.kafka_records import NO_PRODUCER, RecordBatch
 from oncecast.wire.results import Already, Appended, Opened
 
-SEQUENCES = 1 << 31  # a Kafka sequence wraps to 0 after this number
-PRODUCERS_MAX = 10_000  # producers that the front end remembers; any other is opened again
+SEQUENCES = 1 << 31  # after this many sequence numbers, a Kafka producer starts again at 0
+# Maximum producers that the front end remembers; it opens other producers again.
+PRODUCERS_MAX = 10_000
 ID_BITS = 62
 ACKS = (-1, 0, 1)
 TIMEOUT_MAX = 60.0  # seconds
-IN_FLIGHT_BYTES_MAX = 512 << 20  # of all clients; further batches are refused until some are stored
+# Maximum bytes in flight over all clients; further batches are refused.
+IN_FLIGHT_BYTES_MAX = 512 << 20
 
 Answer = Callable[[ProduceResponsePartition], None]
 
@@ -81,7 +83,7 @@ class Producing:
         self._host, self._backend = host, backend
         self._prefix = f"{user}/" if user else ""  # a user owns the names that begin with it
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
-        self._bytes = 0  # bytes in flight
+        self._bytes = 0  # number of bytes in flight
 
     def init_producer_id(
         self, request: InitProducerIdRequest, reply: Callable[[InitProducerIdResponse], None]
@@ -89,7 +91,7 @@ class Producing:
         if request.transactional_id is not None:
             reply(InitProducerIdResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             return
-        # Random, so that ids stay unique without an agreement between front ends.
+        # The id is random, so that front ends need no agreement to keep ids unique.
         reply(
             InitProducerIdResponse(
                 producer_id=self._host.rng.getrandbits(ID_BITS), producer_epoch=0

@@ -18,7 +18,7 @@ from oncecast.kernel.skim import SKIMMED_FROM, skim
 Buffer = bytes | bytearray | memoryview
 
 ENCODER = msgspec.msgpack.Encoder()
-DECODERS_MAX = 256  # cached decoders; a node has about five
+DECODERS_MAX = 256  # maximum cached decoders; a node needs about five
 
 
 class Codec:

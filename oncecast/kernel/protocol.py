@@ -116,7 +116,7 @@ class Protocol:
     """A pure state machine. Its class variables declare the types that it handles."""
 
     name: ClassVar[str]
-    Request: ClassVar[Any] = None  # requests from layers above
+    Request: ClassVar[Any] = None  # requests from the layers above
     Message: ClassVar[Any] = None  # messages from peers
     Observed: ClassVar[Any] = None  # events from other layers
     Timer: ClassVar[Any] = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oncecast.errors import Malformed
 
-SKIMMED_FROM = 64 * 1024  # smaller buffers need no check; they hold at most 65,536 items
+SKIMMED_FROM = 64 * 1024  # smaller buffers need no check, because they hold at most 65,536 items
 ITEMS_MAX = 20_000  # maximum items in one buffer
 TEXT_BYTES_MAX = 64 * 1024  # maximum size of one string; only byte strings may be longer
 
@@ -34,7 +34,7 @@ def skim(buffer: bytes | bytearray | memoryview) -> None:
         at += 1
         left -= 1
         items += 1
-        length = 0  # length of an array
+        length = 0  # number of elements in an array
         if first <= 0x7F or first >= 0xE0:
             pass  # a small number
         elif 0xA0 <= first <= 0xBF:

@@ -120,7 +120,7 @@ class Stack:
         self._receiver, self._server = self.wiring.receiver, self.wiring.server
         self._observers = self.wiring.observers
         self.records = Tally()
-        self.ignored = 0  # messages of unknown types
+        self.ignored = 0  # number of messages of unknown types
         self._alarms: dict[Value, Alarm] = {}
         self._share(Moment(), [], None)
 
@@ -206,7 +206,7 @@ class Stack:
         timer = wake.timer
         alarm = self._alarms.get(timer)
         if alarm is None or alarm.call != wake.at:
-            return NOTHING  # not the latest wake-up call
+            return NOTHING  # a later wake-up call has replaced this one
         if now < alarm.due:
             if alarm.due == NEVER:
                 del self._alarms[timer]
@@ -218,7 +218,7 @@ class Stack:
         self.clock.now = now
         protocol.timeout(timer)
         outputs = self._run(now) if self.effects else NOTHING
-        if alarm.call == NEVER:  # its protocol did not set the timer again
+        if alarm.call == NEVER:  # its protocol has not set the timer again
             del self._alarms[timer]
         return outputs
 

@@ -33,7 +33,7 @@ from oncecast.network.tls import Tls
 from oncecast.wire.message import Message
 
 TOGETHER = 256  # maximum number of single messages that share one recorded operation
-SHORTLY = 0.05  # seconds after the first message during which more may share the operation
+SHORTLY = 0.05  # seconds after the first message in which further messages may share the operation
 
 
 class Recording:
@@ -43,7 +43,7 @@ class Recording:
         self._recorder, self._session = recorder, session
         self._loop = asyncio.get_running_loop()
         self._history: SessionHistory | None = None
-        self._got: list[Message] = []  # messages from one subscription that are not yet recorded
+        self._got: list[Message] = []  # messages of a subscription that are not recorded yet
         self._got_by: Subscription | None = None
         self._got_since = 0.0
 

@@ -17,7 +17,8 @@ from oncecast.network.transport import Transport
 from oncecast.storage.gate import Gate
 from oncecast.storage.journal import Flush, Journal
 
-SETTLE_ROUNDS = 100  # stops waiting for a protocol that keeps sending to itself
+# Maximum rounds in `settle`, in case a protocol keeps sending messages to itself.
+SETTLE_ROUNDS = 100
 
 
 class Commits:
@@ -29,8 +30,9 @@ class Commits:
         *,
         options: Options,
         stats: Stats,
-        guard: Callable[..., None],  # calls a function; exceptions end the node
-        release: Callable[[list[Send | Emit]], None],  # takes outputs whose records are on disk
+        guard: Callable[..., None],  # calls a function; an exception in it ends the node
+        # Called with the outputs whose records are on disk.
+        release: Callable[[list[Send | Emit]], None],
     ) -> None:
         self._journal, self._loop, self._transport = journal, loop, transport
         self._options, self._stats = options, stats
@@ -86,7 +88,7 @@ class Commits:
     def _flushed(self) -> None:
         assert self._flushing is not None
         (flush, done), self._flushing = self._flushing, None
-        done.result()  # raises the thread's error, if any
+        done.result()  # if the thread failed, raise its error
         self._journal.finish(flush)
         self._synced()
         self._commit()

@@ -36,16 +36,18 @@ from oncecast.network.turns import Account, Backlogs, Turns
 if TYPE_CHECKING:
     from oncecast.security.certificates import Certificate
 
-WRITE_BYTES = 256 * 1024  # above this size, write before the loop iteration ends
-COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are not joined
+# Number of unsent bytes above which to write before the loop iteration ends.
+WRITE_BYTES = 256 * 1024
+COPIED_BYTES_MAX = 16 * 1024  # maximum average size of parts that are joined into one write
 SILENT_AFTER = 3  # keepalive intervals
-SLOWEST_LINK = 1024  # bytes per second; slower frames are abandoned
-FRAMES_PER_SHARE = 1000  # frames before another connection gets its turn
+SLOWEST_LINK = 1024  # minimum bytes per second; slower frames are abandoned
+# Maximum frames that a connection handles before another connection gets its turn.
+FRAMES_PER_SHARE = 1000
 NEVER = float("inf")
 CLOSED, LOST = "closed by the other side", "connection lost"  # why a connection ended
-READ_BYTES_MIN = 16 * 1024  # read size for a client that sends small frames
+READ_BYTES_MIN = 16 * 1024  # bytes per read from a client that sends small frames
 FRAME_BYTES_FEW = 1024  # maximum size of a small frame
-KERNEL_BYTES = 64 * 1024  # a smaller kernel queue tells nothing about the peer
+KERNEL_BYTES = 64 * 1024  # a shorter queue in the kernel does not show whether the peer reads
 
 
 class Session(Interface):
@@ -89,15 +91,15 @@ class Connection(asyncio.BufferedProtocol):
         self._ended_at = 0.0
         self.over: asyncio.Future[str] = wires.loop.create_future()  # the reason, set when closed
         self.framer = Framer(wires.buffers)
-        # When the last bytes arrived, and when the unfinished frame started.
+        # when the last bytes arrived, and when the unfinished frame began to arrive
         self.heard = self.began = wires.loop.time()
-        self.used = 0.0  # seconds of work, if the connection takes turns
+        self.used = 0.0  # seconds of work so far, if the connection takes turns
         self.account: Account  # set only if the connection takes turns
         self._wires = wires
         self._takes_turns = self._paused = self._choked = self._held = False
         self._waiting: deque[tuple[int, bytes]] = deque()  # frames for the next turn
         self._unread = b""  # bytes for the next turn, to be split after these frames
-        self._read_most = READ_BYTES_MIN  # maximum bytes to read, if the connection takes turns
+        self._read_most = READ_BYTES_MIN  # maximum bytes per read, if the connection takes turns
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
@@ -128,7 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         if not framer.unfinished:
             self.began = self.heard
         if self._takes_turns and not self._may_work():
-            # Splitting bytes into frames also takes time. Copy them, because the buffer is reused.
+            # Splitting bytes into frames takes time too, so it waits for the next turn. Copy the
+            # bytes, because the buffer is reused.
             self._unread += bytes(framer.get_buffer()[:count])
             self._wires.turns.queue(self)
             self._steer()
@@ -328,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         options = self._wires.options
         if self.ended and self.transport is not None:
             if now - self._ended_at > options.drain_timeout:
-                self.transport.abort()  # the peer is not reading the remaining bytes
+                self.transport.abort()  # the peer does not read the remaining bytes
             return
         if self._moves() or self._paused or self.ready:
             self.heard = now

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from oncecast.errors import Absent
 from oncecast.network.addresses import network_of
 
-USER_AT_ONCE, USER_SECONDS = 10, 6.0  # allowed burst, then seconds per failure
+# Number of failures allowed at once, then seconds per further failure.
+USER_AT_ONCE, USER_SECONDS = 10, 6.0
 HOST_AT_ONCE, HOST_SECONDS = 100, 0.6
-KEYS_MAX = 20_000  # maximum budgets; beyond this, the oldest are dropped
+KEYS_MAX = 20_000  # maximum number of budgets; beyond it, the oldest budgets are dropped
 
 
 class Failures:

@@ -25,10 +25,11 @@ PREAMBLE = MAGIC + bytes([FORMAT])
 HEADER = Struct(">IB")
 HEADER_BYTES = HEADER.size
 
-HELLO_BYTES_MAX = 4 * 1024  # frame limit until the handshake is done
+HELLO_BYTES_MAX = 4 * 1024  # maximum size of a frame until the handshake is done
 SCRATCH_BYTES = 256 * 1024
-TAIL_BYTES_MAX = 16 * 1024  # a longer unfinished frame gets its own buffer
-SPARE_BYTES_MAX = 8 * 1024 * 1024  # larger buffers are not kept for the next frame
+# Maximum size of an unfinished frame in the shared buffer; a longer frame gets its own.
+TAIL_BYTES_MAX = 16 * 1024
+SPARE_BYTES_MAX = 8 * 1024 * 1024  # maximum size of a buffer that is kept for the next frame
 
 # Kinds of frames.
 GREETING, MESSAGE, PING, PONG, BYE = range(1, 6)

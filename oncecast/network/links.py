@@ -46,7 +46,7 @@ class Link:
         self._retry_at = 0.0
         self._dial_at: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None
-        self._used = True  # a message was sent since the last check
+        self._used = True  # whether a message was sent since the last check
         self._used_at = self._up_at = self._pinged_at = wires.loop.time()
 
     # -- for the transport --
@@ -166,7 +166,7 @@ class Link:
         self._gone()
 
     def _up(self, connection: Connection) -> None:
-        if connection.ended:  # lost after the Welcome
+        if connection.ended:  # the link was lost after the Welcome
             raise NetworkError(connection.ended)
         connection.switch(self)
         connection.framer.trust(self._wires.options.frame_bytes_max)

@@ -36,7 +36,7 @@ from oncecast.network.trust import Trust
 
 BACKLOG = 256
 CLOSED_EARLY = "closed during the TLS handshake; the peer may have rejected this node's certificate"
-ACCEPT_PAUSE = 0.1  # seconds to wait when file descriptors run out
+ACCEPT_PAUSE = 0.1  # seconds without accepting connections when file descriptors run out
 
 Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
 
@@ -154,7 +154,7 @@ class Listener:
             self._seats.check_peers()
         dialler = Dialler(connection.name, connection.peer_certificate(), ask)
         admission = await self._gate.admit(hello, dialler)
-        if connection.ended:  # closed after its last frame
+        if connection.ended:  # the connection was closed after its last frame
             return False
         # During the login, the stack may have closed, or other connections may have filled it up.
         accept, owner = self._role(hello), owner_of(admission.principal, connection.name)

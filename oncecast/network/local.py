@@ -33,7 +33,7 @@ class LocalStack(Interface):
         """Receive a message from another stack."""
 
 
-LocalStacks = dict[str, LocalStack]  # by node name; "" is the primary stack
+LocalStacks = dict[str, LocalStack]  # by node name; "" stands for the primary stack
 
 
 class LocalLink:

@@ -23,10 +23,10 @@ class Attempt(msgspec.Struct, frozen=True):
     """One successful or failed login, for the audit log."""
 
     address: str  # host:port of the client
-    how: str  # one of the constants above
-    principal: str  # as claimed, if the login failed
-    client: str  # the requested client name
-    refusal: str = ""  # why the login failed, or empty
+    how: str  # how the client logged in: one of the constants above
+    principal: str  # the principal, or the claimed principal if the login failed
+    client: str  # the client name that was requested
+    refusal: str = ""  # why the login failed, or empty if it succeeded
 
 
 class Logins(Interface):

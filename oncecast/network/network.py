@@ -72,12 +72,14 @@ class Runtime:
         tls: Tls | None = None,
         insecure: bool = False,
         trace: Trace | None = None,
-        clients: tuple[type[Value], ...] = (),  # client message types; empty to refuse clients
+        clients: tuple[type[Value], ...] = (),  # message types of clients; empty to refuse clients
         secret: ClusterSecret | None = None,  # shared by all nodes of the cluster
         logins: Logins | None = None,  # None if all clients are anonymous
         options: Options | None = None,
-        primary: Runtime | None = None,  # shares its listener, TLS, logins, options and counters
-        tolerated: tuple[type[Exception], ...] = (),  # failures that do not end `primary`
+        # The runtime whose listener, TLS, logins, options and counters this one shares.
+        primary: Runtime | None = None,
+        # Exceptions in this runtime that do not end `primary`.
+        tolerated: tuple[type[Exception], ...] = (),
     ) -> None:
         self.me, self.stack, self.journal = me, stack, journal
         self.options, self.stats = options or Options(), Stats()
@@ -103,8 +105,8 @@ class Runtime:
         self._stepping = False
         self._wakes: Wakes
         self._handlers: dict[type[Value], Callable[[Any], None]]
-        self._commits: Commits | None = None  # only with a journal
-        self._poller: Poller | None = None  # only with `options.busy_poll`
+        self._commits: Commits | None = None  # set only if there is a journal
+        self._poller: Poller | None = None  # set only if `options.busy_poll` is set
 
     # -- start and stop --
 

@@ -12,16 +12,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str = "oncecast"  # nodes in different clusters refuse each other
 
-    frame_bytes_max: int = 64 * MiB  # the largest message
-    batch_bytes_max: int = 0  # limit for client batches, sent in the handshake; 0: no limit
-    queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer; above it, the link is reset
-    unsent_bytes_max: int = 8 * MiB  # unsent bytes to one client; above it, serving pauses
-    unsent_total_max: int = 128 * MiB  # unsent bytes to all clients; above it, reset the slowest
-    waiting_bytes_max: int = 1 * MiB  # unsent bytes to a lost peer; above it, drop messages
-    # Accepted client and peer connections. Keep their sum below the open file limit.
+    frame_bytes_max: int = 64 * MiB  # maximum size of a message
+    # Maximum size of client batches, sent in the handshake; 0 for no limit.
+    batch_bytes_max: int = 0
+    # Maximum unsent bytes to one peer; beyond this, the link is reset.
+    queue_bytes_max: int = 16 * MiB
+    # Maximum unsent bytes to one client; beyond this, serving pauses.
+    unsent_bytes_max: int = 8 * MiB
+    # Maximum unsent bytes to all clients; beyond this, the slowest link is reset.
+    unsent_total_max: int = 128 * MiB
+    # Maximum unsent bytes to a lost peer; beyond this, messages are dropped.
+    waiting_bytes_max: int = 1 * MiB
+    # Maximum client and peer connections. Keep their sum below the open file limit.
     connections_max: int = 800
-    user_connections_max: int = 0  # limit per user; 0 means no separate limit
-    host_connections_max: int = 0  # limit per host for clients without a login
+    user_connections_max: int = 0  # maximum connections per user; 0 for no separate limit
+    # Maximum connections per host, for clients without a login; 0 for no separate limit.
+    host_connections_max: int = 0
     peers_max: int = 128
     handshakes_max: int = 128  # maximum pending handshakes; beyond this, the oldest is closed
 
@@ -29,15 +35,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     frame_timeout: float = 30.0  # seconds to receive a frame, plus 1 s per KiB received
     keepalive: float = 2.0  # seconds between pings; a link is lost after three silent intervals
     unused_after: float = 60.0  # seconds before a link without messages and watchers is closed
-    backoff_min: float = 0.1  # maximum first reconnect delay; doubles each time
+    backoff_min: float = 0.1  # maximum delay of the first reconnect; it doubles each time
     backoff_max: float = 5.0
     drain_timeout: float = 5.0  # seconds to empty the send queues during a clean stop
 
-    inline_bytes_max: int = 64 * KiB  # larger groups of records are written in a thread
+    # Maximum bytes of records written in the event loop; a thread writes larger groups.
+    inline_bytes_max: int = 64 * KiB
     idle_after: float = 0.05  # seconds without new records before the log is marked as fully synced
-    unsynced_bytes_max: int = 64 * MiB  # reading pauses above this many unsynced bytes
-    busy_poll: float = 0.0  # seconds to poll after a message instead of sleeping; 0: never
-    held_max: int = 100_000  # reading pauses while more messages and events wait for the disk
+    unsynced_bytes_max: int = 64 * MiB  # maximum unsynced bytes; beyond this, reading pauses
+    busy_poll: float = 0.0  # seconds to poll after a message instead of sleeping; 0 to never poll
+    # Maximum messages and events that wait for the disk; beyond this, reading pauses.
+    held_max: int = 100_000
 
 
 class Stats(msgspec.Struct):

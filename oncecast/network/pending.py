@@ -15,7 +15,7 @@ import socket
 class Handshake:
     def __init__(self, sock: socket.socket, host: str, port: int) -> None:
         self.sock, self.host, self.port = sock, host, port
-        self.started = False  # the task has started and will close the socket
+        self.started = False  # whether the task has started, and so will close the socket
         self.done = False
         self.task: asyncio.Task[None]
 

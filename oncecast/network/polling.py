@@ -14,8 +14,9 @@ from oncecast.network.options import Stats
 
 LOOK_EVERY = 0.01  # seconds between checks while the loop sleeps, and between samples
 WINDOW = 0.1  # seconds over which interruptions are counted
-INTERRUPTIONS_MAX = 3  # maximum per window; an idle core interrupts a process less often
-LATE = 0.002  # seconds; a later poll without a message counts as an interruption
+# Maximum interruptions per window; on an idle core, a process is interrupted less often.
+INTERRUPTIONS_MAX = 3
+LATE = 0.002  # seconds after which a poll without a message counts as an interruption
 PAUSE_MIN, PAUSE_MAX = 1.0, 60.0  # seconds without polling after the core was contended
 
 
@@ -30,13 +31,14 @@ class BusyPolling:
     def __init__(self, seconds: float, now: float) -> None:
         self.seconds = seconds
         self.contended = 0  # number of pauses so far
-        self._pause = 0.0  # the last pause, in seconds
+        self._pause = 0.0  # seconds of the last pause
         self._paused_until = now
         self._messages, self._last_message = 0, now - seconds
         self._last_poll = now
         self._since: float | None = None  # start of polling; None while the loop sleeps
-        self._late = 0  # late polls so far
-        self._window, self._base = now, 0  # start of the window, and interruptions until then
+        self._late = 0  # number of late polls so far
+        # Start of the window, and number of interruptions before it.
+        self._window, self._base = now, 0
 
     def wants(self, now: float, messages: int, switches: int) -> bool:
         """Return whether to poll again at once. Both counters count from the start of the process.

@@ -29,7 +29,7 @@ class Seats:
     def __init__(self, options: Options, stats: Stats) -> None:
         self._options, self._stats = options, stats
         self._peers: dict[Connection, None] = {}
-        self._clients: dict[Connection, str] = {}  # the owner of each connection
+        self._clients: dict[Connection, str] = {}  # the owner of each open connection
         self._owners: dict[str, dict[Connection, None]] = {}  # oldest first for each owner
 
     def __len__(self) -> int:

@@ -30,8 +30,8 @@ from oncecast.network.trust import Trust
 if TYPE_CHECKING:
     from oncecast.network.listener import Listen, Listener
 
-CLOSE_SECONDS = 1.0  # time to let the loop close dropped connections
-LOOKED_AT_ONCE = 50  # connections to check per loop iteration
+CLOSE_SECONDS = 1.0  # seconds for the loop to close dropped connections
+LOOKED_AT_ONCE = 50  # number of connections to check per loop iteration
 
 Item = TypeVar("Item")
 
@@ -48,7 +48,8 @@ class Transport:
         stats: Stats,
         trust: Trust,
         client_codec: Codec | None = None,  # None if clients are not accepted
-        primary: Transport | None = None,  # the transport that owns the listener
+        # The transport that owns the listener; None for the primary transport itself.
+        primary: Transport | None = None,
     ) -> None:
         split(me)
         self._primary = primary

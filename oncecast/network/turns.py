@@ -26,12 +26,12 @@ from weakref import WeakValueDictionary
 TURN_SECONDS = 0.001  # seconds of work for busy accounts per turn
 LIGHT_SECONDS = 0.0005  # additional seconds for light accounts
 SHARE_SECONDS = 0.0005  # seconds for one account while others wait
-SAVED_SECONDS = 0.1  # maximum unused time that an account can save up
-NOTED_BYTES = 64 * 1024  # smaller backlogs do not count
+SAVED_SECONDS = 0.1  # maximum unused seconds that an account can save up
+NOTED_BYTES = 64 * 1024  # minimum size of a backlog that is counted
 
 
 class Counted(Protocol):
-    used: float  # seconds of work, comparable only within a queue
+    used: float  # seconds of work, comparable only within the same queue
 
 
 class Served(Protocol):
@@ -60,7 +60,7 @@ class FairQueue(Generic[Item]):
     """Items ordered by the time that they have used, least first."""
 
     def __init__(self) -> None:
-        self.floor = 0.0  # highest used time among the items served
+        self.floor = 0.0  # highest `used` among the items served
         self._heap: list[tuple[float, int, Item]] = []
         self._number = 0  # arrival order, which breaks ties
 
@@ -91,9 +91,9 @@ class Account:
         self.used = used
         self.waiting: FairQueue[Served] = FairQueue()
         self.queued: set[Served] = set()
-        self.listed = False  # queued or being served
+        self.listed = False  # whether the account is queued or being served
         self.turn = -1  # the turn in which it was last served
-        self.spent = 0.0  # seconds of work in that turn
+        self.spent = 0.0  # seconds of work in the turn `turn`
 
 
 class Turns:
@@ -194,7 +194,7 @@ class Backlogs:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = self._recount_at = bytes_max
         self._noted: dict[Served, int] = {}
-        self.total = 0  # an upper bound, because connections keep sending
+        self.total = 0  # an upper bound, because connections send meanwhile
 
     def note(self, connection: Served, size: int) -> None:
         before = self._noted.pop(connection, 0)

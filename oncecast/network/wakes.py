@@ -8,14 +8,14 @@ from heapq import heappop, heappush
 
 from oncecast.kernel.values import Wake
 
-EARLY = 0.001  # seconds; uvloop's timers may fire up to a millisecond early
+EARLY = 0.001  # seconds; a uvloop timer may fire up to a millisecond early
 
 
 class Wakes:
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[Wake], None]) -> None:
         self._loop, self._wake = loop, wake
         self._heap: list[tuple[float, int, Wake]] = []
-        self._made = 0  # keeps calls with equal times in order
+        self._made = 0  # counts the calls, to keep calls with equal times in order
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 

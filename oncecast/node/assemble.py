@@ -33,8 +33,8 @@ class RingMembership(NamedTuple):
     """A replica's membership in a ring of groups."""
 
     group: str
-    process: NodeId  # node id of its process's ring stack
-    first: bool = False  # the group starts a new ring
+    process: NodeId  # id of the ring stack in the group's process
+    first: bool = False  # whether the group starts a new ring
 
 
 class Parts(NamedTuple):
@@ -45,7 +45,7 @@ class Parts(NamedTuple):
     service: Service
     gateway: Gateway
     governor: Governor
-    mover: Mover | None = None  # only in a ring
+    mover: Mover | None = None  # None outside a ring
 
 
 # Long because all the wiring is in one place.
@@ -62,9 +62,9 @@ def assemble(
     window_bytes: int = 8 << 20,
     budget: Budget = Budget(),  # noqa: B008  # frozen
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
-    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty: start a new group
+    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty to start a new group
     membership: RingMembership | None = None,
-    principal_of: PrincipalOf = anonymous,  # the principal of a connected client
+    principal_of: PrincipalOf = anonymous,  # returns the principal of a connected client
 ) -> Parts:
     group = Paxos(me, rng, options=options, contacts=contacts, level=level)
     service = Service(
@@ -115,7 +115,7 @@ def assemble(
     guard = guard_of_replica(service, principal_of, on_ring=on_ring)
 
     def check(sender: NodeId, message: Value) -> tuple[Value, ...] | None:
-        # Guard.__call__, inlined, to keep messages cheap in a cluster without users.
+        # Guard.__call__, inlined, so that messages stay cheap in a cluster without users.
         access = service.machine.registry.access
         if access.open and not guard.audits_open and not (on_ring and guard.unsettled()):
             return None

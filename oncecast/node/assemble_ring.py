@@ -24,13 +24,14 @@ from oncecast.security.access import Access
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions:
-    replicas: int = 3  # replicas per group
+    replicas: int = 3  # number of replicas per group
     stabilize_every: float = 1.0
     answer_within: float = 0.5
     shuffle_every: float = 10.0
-    heartbeat_every: float = 2.0  # heartbeat of multicast trees; all times are in seconds
+    # Seconds between heartbeats of multicast trees; all other times are in seconds too.
+    heartbeat_every: float = 2.0
     gossip_every: float = 1.0
-    gone_after: float = 10.0  # a process is gone if it does not renew its card for this long
+    gone_after: float = 10.0  # seconds without a renewed card after which a process counts as gone
 
 
 class RingParts(NamedTuple):
@@ -48,15 +49,17 @@ def assemble_ring(
     rng: Random,
     *,
     group: str,  # this process's group, which determines its position on the ring
-    contacts: tuple[NodeId, ...] = (),  # processes of the ring; empty: start a new ring
-    returns: bool = False,  # this process was on the ring before
+    contacts: tuple[NodeId, ...] = (),  # processes of the ring to join; empty to start a new ring
+    returns: bool = False,  # whether this process was on the ring before
     epoch_us: int = 0,
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen
-    access: Callable[[], Access] | None = None,  # users and rules; None: allow everything
-    principal_of: PrincipalOf = anonymous,  # the principal of a connected client
-    report: Callable[[Checked], None] = lambda checked: None,  # writes to the audit log
-    unsettled: Callable[[], bool] = lambda: False,  # the rules of the ring are still unknown
-    audits_open: bool = False,  # report administrative requests even without users
+    access: Callable[[], Access] | None = None,  # returns users and rules; None to allow everything
+    principal_of: PrincipalOf = anonymous,  # returns the principal of a connected client
+    report: Callable[[Checked], None] = lambda checked: None,  # writes an entry to the audit log
+    # Whether this process does not know the rules of the ring yet.
+    unsettled: Callable[[], bool] = lambda: False,
+    # Whether to report administrative requests even before the first user is added.
+    audits_open: bool = False,
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
     # If all processes of a ring restart, no ring exists that they could join. So a process that

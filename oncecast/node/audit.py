@@ -32,7 +32,7 @@ class Audit:
         self._path, self._clock = path, clock
         self._limit = Limit(clock())
         self._file = -1
-        self.node = ""  # this node's address, included in each line
+        self.node = ""  # address of this node, which each line contains
         if path:
             try:
                 self._file = opened(path)

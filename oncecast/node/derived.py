@@ -23,7 +23,7 @@ from oncecast.security.secret import SECRET_BYTES_MIN, ClusterSecret
 logger = logging.getLogger("oncecast.node")
 
 FRAME_SLACK = 1024 * 1024  # maximum overhead of a message, in bytes
-SLOWEST = 32 * 1024 * 1024  # bytes per second expected of links and disks
+SLOWEST = 32 * 1024 * 1024  # minimum throughput expected of links and disks, in bytes per second
 
 
 def options_of(settings: Settings) -> Options:

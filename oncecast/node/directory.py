@@ -47,7 +47,7 @@ class RingIdentity(msgspec.Struct):
 
     me: NodeId
     group: str  # the group that the process created
-    first: bool = False  # the process started the ring
+    first: bool = False  # whether the process started the ring
 
 
 def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:

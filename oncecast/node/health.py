@@ -25,7 +25,7 @@ class Health(NamedTuple):
     status: str
     reason: str
     role: str  # leader, replica or joining
-    leader: str  # empty if none is known
+    leader: str  # the leader, or empty if none is known
     quorum: bool
 
 

@@ -15,7 +15,7 @@ from oncecast.node.replica import Replica
 
 COUNTER, GAUGE = "counter", "gauge"
 
-Gauges = dict[str, tuple[str, float]]  # description and value by name
+Gauges = dict[str, tuple[str, float]]  # description and value of each gauge, by name
 
 
 class Metric(NamedTuple):
@@ -23,7 +23,7 @@ class Metric(NamedTuple):
     kind: str
     about: str
     value: float
-    group: str = ""  # value of the label `group`, if the process has several groups
+    group: str = ""  # value of the label `group`; empty if the process has a single group
 
 
 def counters(stats: Stats) -> Iterator[Metric]:

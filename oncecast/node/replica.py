@@ -50,9 +50,9 @@ from oncecast.wire.limits import LIMITS, Limits
 
 logger = logging.getLogger("oncecast.node")
 
-IDLE_MAX = 1e9  # seconds; longer means never
+IDLE_MAX = 1e9  # seconds; a longer time means never
 ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate space on a full disk
-HAND_OVER_SECONDS = 1.0  # how long a stopping node waits for the next leader
+HAND_OVER_SECONDS = 1.0  # seconds for which a stopping node waits for the next leader
 
 # The messages that clients may send.
 CLIENTS = (
@@ -67,7 +67,7 @@ class Replica:
         settings: Settings,
         me: NodeId,
         path: str,
-        joined: tuple[NodeId, ...],  # nodes to ask for membership besides the saved ones
+        joined: tuple[NodeId, ...],  # nodes to ask for membership, besides the saved nodes
         *,
         membership: RingMembership | None = None,  # None outside a ring
         audit: Audit,
@@ -77,7 +77,7 @@ class Replica:
         self._membership, self._audit = membership, audit
         self._named = {"group": membership.group} if membership else {}  # fields of each log line
         self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
-        # Whether the last log line reported a full disk, and when to retry the allocation.
+        # Whether the last log line reported a full disk, and when to try the allocation again.
         self._full, self._ask_disk_at = False, 0.0
         self.runtime: Runtime  # set by make_runtime
         self._retired: asyncio.Future[None] | None = None

@@ -62,11 +62,11 @@ class RingServer(Process):
         super().__init__(settings)
         self.replicas: dict[str, Replica] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run the replicas
-        # Groups with a stopping replica, and the nodes to join if it must return.
+        # Groups whose replica is stopping, with the nodes to join if the replica must return.
         self._leaving: dict[str, tuple[NodeId, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk: OsDisk | None = None
-        self._settled = False  # this process knows the rules of its ring
+        self._settled = False  # whether this process knows the rules of its ring
         try:
             self._disk = open_directory(settings.data, OURS_OF_RING)
             self.identity = self._find_identity()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-NUMBER_MAX = 2**62  # so that the sum of two or three numbers fits in 64 bits
+NUMBER_MAX = 2**62  # so that the sum of two or three numbers fits in a 64-bit integer
 ORIGIN_LENGTH_MAX = 255
 
 

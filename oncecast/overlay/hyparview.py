@@ -87,9 +87,10 @@ class HyParView(Protocol):
         self.passive: dict[NodeId, None] = {}
         self.asked: dict[NodeId, bool] = {}  # pending neighbour requests; True for high priority
         self.tried: dict[NodeId, None] = {}  # peers that had a full view in this cycle
-        self.lost: dict[NodeId, None] = {}  # the last peers that did not answer or whose link broke
-        self.lacking = False  # a neighbour was lost, and no candidate is left
-        self.offered: tuple[NodeId, ...] = ()  # names sent in the last shuffle
+        # The last peers that did not answer, or whose link broke.
+        self.lost: dict[NodeId, None] = {}
+        self.lacking = False  # whether a neighbour was lost and no candidate is left
+        self.offered: tuple[NodeId, ...] = ()  # the names in the last shuffle that this node sent
         self.dropped = 0  # invalid messages
 
     def start(self) -> None:
@@ -263,7 +264,7 @@ class HyParView(Protocol):
     def _receive_reply(self, sample: tuple[NodeId, ...]) -> None:
         offered, self.offered = self.offered, ()
         if not offered:
-            self.dropped += 1  # we sent no shuffle that this could answer
+            self.dropped += 1  # this node sent no shuffle that the message could answer
             return
         self._integrate(sample, offered)
         if self.lacking:

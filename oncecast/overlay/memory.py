@@ -20,7 +20,7 @@ class Numbers:
 
     def __init__(self, top: int = 0, gaps: Iterable[Range] = ()) -> None:
         self.top = top
-        self.gaps = list(gaps)  # ascending, not adjacent, and all below `top`
+        self.gaps = list(gaps)  # in ascending order, not adjacent, and all below `top`
 
     def __contains__(self, number: int) -> bool:
         return 1 <= number <= self.top and self._gap_at(number) is None

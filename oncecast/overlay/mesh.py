@@ -29,7 +29,7 @@ class Mesh(Protocol):
         self.retry_every = retry_every
         # The value is True for a neighbour. A set would iterate differently in each process.
         self.peers = {peer: False for peer in peers if peer != me}
-        self.dropped = 0  # messages from unlisted nodes
+        self.dropped = 0  # number of messages from unlisted nodes
 
     def start(self) -> None:
         for peer in self.peers:

@@ -60,8 +60,10 @@ class Plumtree(Protocol):
         self.lazy: dict[NodeId, None] = {}
         self.seen: dict[NodeId, Numbers] = {}
         self.cache = Payloads(cache_max, cache_bytes_max)
-        self.missing: dict[MessageId, dict[NodeId, int]] = {}  # round of each announcer
-        self.unannounced: list[tuple[Announcement, NodeId]] = []  # each with its payload's sender
+        # By message: its announcers, each with the round of its announcement.
+        self.missing: dict[MessageId, dict[NodeId, int]] = {}
+        # Announcements to send, each with the sender of the payload.
+        self.unannounced: list[tuple[Announcement, NodeId]] = []
         self.dropped = 0  # invalid messages
 
     def request(self, request: Broadcast) -> None:
@@ -142,7 +144,7 @@ class Plumtree(Protocol):
     def _graft(self, timer: Missing) -> None:
         announcers = self.missing[timer.id]
         if not announcers:
-            del self.missing[timer.id]  # all announcers were asked; wait for a new announcement
+            del self.missing[timer.id]  # all announcers were asked, so wait for a new announcement
             return
         peer = next(iter(announcers))
         round_announced = announcers.pop(peer)

@@ -93,11 +93,14 @@ class Recovery(Protocol):
         self.origin = NodeId(f"{me}#{incarnation}") if incarnation else me
         self.inventory = Inventory(self.origin, origins_max=origins_max, gaps_max=gaps_max)
         self.kept = Payloads(kept_max, kept_bytes_max)
-        self.doubts: dict[NodeId, int] = {}  # a neighbour's floor above a message that we lack
+        # By neighbour: its floor, if it is above a message that this node lacks.
+        self.doubts: dict[NodeId, int] = {}
         self.next_low = ANY  # the origin at which the next comparison starts
-        self.unsaved = self.unsaved_bytes = 0  # records and bytes since the last snapshot
-        self.fresh = self.fresh_before = 0  # messages stored in this and in the previous round
-        self.dropped = 0  # messages that were invalid or beyond the limits
+        # Number of records, and of bytes, since the last snapshot.
+        self.unsaved = self.unsaved_bytes = 0
+        # Number of messages stored in this round and in the previous one.
+        self.fresh = self.fresh_before = 0
+        self.dropped = 0  # number of messages that were invalid or exceeded a limit
 
     @property
     def held(self) -> Mapping[MessageId, bytes]:
@@ -273,7 +276,7 @@ class Recovery(Protocol):
     def _settled(self) -> Iterator[MessageId]:
         """Return the ids of the kept messages, except new ones that Plumtree may still spread."""
         held = len(self.held)
-        # Under heavy load all messages may be new. Then count the older half as settled.
+        # Under heavy load, all messages may be new. In that case, count the older half as settled.
         fresh = min(self.fresh + self.fresh_before, (held + 1) // 2)
         return islice(self.held, held - fresh)
 

@@ -58,7 +58,8 @@ class Acceptor:
                 return
             votes.store_promise(ballot)
             self.leader.outrun(ballot)
-            # Give the candidate time: a second candidate would end a term that has just begun.
+            # Give the candidate time, because a second candidate would end a term that has just
+            # begun.
             self.io.later(self.following.recess(), m.Silence())
         self.io.send(sender, votes.report(ballot, message.first, self.options.promise_bytes))
 

@@ -15,8 +15,8 @@ class Ballot(NamedTuple):
 
 
 BOTTOM = Ballot(0, NodeId(""))
-STEP = 1 << 32  # rounds; more than any group's elections while a node is offline
-ROUND_MAX = 1 << 62  # integers have 64 bits on the wire and in the log
+STEP = 1 << 32  # number of rounds; no group holds that many elections while a node is offline
+ROUND_MAX = 1 << 62  # integers have at most 64 bits on the wire and in the log
 
 
 def above(ballot: Ballot, me: NodeId) -> Ballot:

@@ -65,7 +65,7 @@ class CatchUp:
         if not self.transfer.take_entries(sender, message):
             self._take(sender, message)
         if behind and progress.known <= progress.applied and not self.membership.is_member:
-            self.joining.offer()  # offer now, because it may fall behind again under load
+            self.joining.offer()  # offer now, because under load this node may fall behind again
 
     def _take(self, sender: NodeId, message: Chosen) -> None:
         progress = self.progress

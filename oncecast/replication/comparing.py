@@ -15,7 +15,7 @@ from oncecast.replication.messages import CHECK, Item, Sum
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.state import Membership, Progress
 
-SUMS_MAX = 4  # recent checks whose checksums are kept
+SUMS_MAX = 4  # number of recent checks whose checksums are kept
 
 
 @dataclass(eq=False)
@@ -45,10 +45,10 @@ class Comparison:
     def on_sum(self, node: NodeId, total: Sum) -> None:
         me, slot = self.membership.me, total.slot
         if slot > self.progress.applied + self.options.ahead_slots:
-            return  # no replica can be this far ahead
+            return  # no replica can be that far ahead
         sums = self.sums.setdefault(slot, {})
         if node in sums:
-            return  # a slot's checksum never changes
+            return  # the checksum of a slot never changes
         sums[node] = total.chain, total.digest
         for old in sorted(self.sums)[:-SUMS_MAX]:
             del self.sums[old]

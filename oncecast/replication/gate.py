@@ -36,7 +36,7 @@ class Gate:
     fetching: Fetching
     roster: Roster
     other_group: OtherGroup
-    refused: int = 0  # messages refused so far
+    refused: int = 0  # number of messages refused so far
 
     def admits(self, sender: NodeId, message: m.Message) -> bool:
         """Return whether to accept this message from a nonmember."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-Run = tuple[int, int, int]  # first slot, its record, number of slots
+Run = tuple[int, int, int]  # first slot, its record, and the number of slots
 
 
 class SlotIndex:

@@ -29,7 +29,7 @@ from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import UNLIMITED, Votes
 
-SLOWEST = 8 << 20  # assumed minimum throughput of links and disks, in bytes per second
+SLOWEST = 8 << 20  # minimum throughput assumed for links and disks, in bytes per second
 
 
 class Term:
@@ -39,18 +39,19 @@ class Term:
         self.ballot, self.since = ballot, now
         self.audible = now  # no voter could answer a Beat before this time
         self.promises = Promises()
-        self.elected = False  # a majority has promised
-        self.acting = False  # all slots that earlier leaders may have chosen are applied
+        self.elected = False  # whether a majority has promised
+        self.acting = False  # whether all slots that earlier leaders may have chosen are applied
         self.next = 0  # the next slot to propose
         self.queue: deque[tuple[int, Item]] = deque()
         self.in_flight: deque[tuple[int, int]] = deque()  # slot and size of unapplied proposals
         self.in_flight_bytes = 0
-        self.changing: tuple[int, Config] | None = None  # a membership in flight
-        self.removing = 0  # the slot of a removal that waits for the remaining members
+        self.changing: tuple[int, Config] | None = None  # the membership in flight, with its slot
+        self.removing = 0  # the slot of a removal that waits for the remaining members, or 0
         self.removing_since = now  # when that removal began to wait
-        self.proven = 0  # version of the membership under which this ballot decided a slot
-        self.answered = 0  # the last applied slot when the answers were last checked
-        self.ends: dict[Member, float] = {}  # when each member may promise another candidate
+        self.proven = 0  # version of the membership under which this ballot has decided a slot
+        self.answered = 0  # the last applied slot at the time of the last check of the answers
+        # The time from which each member may promise to another candidate.
+        self.ends: dict[Member, float] = {}
         self.waiting = self.flushing = False  # whether Unanswered and Flush are set
 
     @property
@@ -85,7 +86,7 @@ class Leader:
     reach: int = STEP  # the highest round that this replica accepts
     consents: dict[Member, None] = field(default_factory=dict)  # members that have no leader
     tokens: dict[int, int] = field(default_factory=dict)  # tokens of its own proposals, by slot
-    retired: bool = False  # this replica is about to stop and never leads again
+    retired: bool = False  # whether this replica is about to stop, so that it never leads again
 
     # -- phase 1 --
 
@@ -116,7 +117,7 @@ class Leader:
 
     def on_consent(self, sender: NodeId, message: m.Consent) -> None:
         if self.term is not None or self.following.leased(self.membership.me):
-            return  # there is a leader by now
+            return  # meanwhile, there is a leader
         self.consents[Member(sender, message.incarnation)] = None
         if self.membership.config.agreed(self.consents):
             self.stand()
@@ -128,7 +129,7 @@ class Leader:
         if not membership.is_member or self.retired:
             return
         if max(self.seen, self.votes.promised).round >= ROUND_MAX:
-            return  # the ballots are used up; only an older version can have promised one this high
+            return  # no ballot is left; only an older version can have promised such a high ballot
         ballot = self._next_ballot()
         self.following.lose_leader()
         self.term = Term(ballot, self.io.now)
@@ -157,7 +158,7 @@ class Leader:
         if term is None or message.ballot != term.ballot:
             return
         if message.first > progress.applied + 1:
-            return  # the answer is for an earlier incarnation, which asked for fewer slots
+            return  # the answer is for an earlier incarnation, which requested fewer slots
         term.promises.add(Member(sender, message.incarnation), message)
         if message.known > progress.applied:
             progress.known = max(progress.known, message.known)
@@ -237,7 +238,7 @@ class Leader:
     def on_propose(self, request: Propose) -> None:
         term = self.term
         if term is None or not term.acting:
-            return  # the caller learns of the next leader and proposes there
+            return  # the caller learns of the next leader, and proposes there
         item, now = Item(COMMAND, request.value), not term.in_flight or self.membership.is_single
         if now and self._may_propose_next(term):
             self.tokens[term.next] = request.token
@@ -352,7 +353,7 @@ class Leader:
         term = self.term
         if term is not None and term.removing < slot:
             term.removing, term.removing_since = slot, self.io.now
-            self.io.later(0.0, m.BeatDue())  # the answers tell which slots the members have
+            self.io.later(0.0, m.BeatDue())  # the answers report which slots the members have
         return True
 
     def _beaten(self, slot: int, value: Item | None) -> bool:
@@ -390,7 +391,7 @@ class Leader:
     def _await_answers(self, term: Term) -> None:
         if not term.waiting:
             term.waiting = True
-            # A large message takes longer. A copy sent too early would queue behind it.
+            # A large message takes longer to send. A copy sent too early would queue behind it.
             self.io.later(self.options.resend + term.in_flight_bytes / SLOWEST, m.Unanswered())
 
     def on_unanswered(self) -> None:

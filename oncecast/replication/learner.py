@@ -46,7 +46,7 @@ class Learner:
     reconfiguration: Reconfiguration
     machine: StateMachine | None = None  # receives the restored slots
     started: bool = False
-    # A leader's ballot, and the slot up to which it reported all slots as chosen.
+    # The ballot of the leader, and the last slot up to which it reported all slots as chosen.
     leader_knows: tuple[Ballot, int] = (BOTTOM, 0)
 
     # -- votes --

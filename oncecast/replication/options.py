@@ -14,13 +14,14 @@ PIECES = 64
 class GroupOptions:
     size: int = 3  # target number of replicas in a group
     heartbeat: float = 1.0
-    suspicion: float = 2.0  # leader silence that triggers an election; also the lease
-    drift: float = 0.01  # maximum clock drift, as a fraction
+    # Seconds of silence after which a leader is suspected; also the duration of a lease.
+    suspicion: float = 2.0
+    drift: float = 0.01  # maximum drift of a clock, as a fraction
     resend: float = 0.25  # seconds before an unanswered message is sent again
     replace_after: float = 30.0  # seconds of silence before a newcomer replaces a member
     compare_every: float = 60.0  # seconds between state comparisons; 0 for never
 
-    window_slots: int = 1024  # maximum slots proposed but not yet decided
+    window_slots: int = 1024  # maximum number of slots that are proposed and not yet decided
     window_bytes: int = 4 << 20
     accept_bytes: int = 1 << 20  # maximum bytes per Accept, unless one item is larger
     piece_bytes: int = 1 << 20  # minimum bytes per snapshot piece

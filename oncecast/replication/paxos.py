@@ -57,7 +57,7 @@ from oncecast.replication.supply import Supplier, Transfer
 from oncecast.replication.values import Values
 from oncecast.replication.votes import Votes
 
-SENDERS_MAX = 256  # nodes whose last message time is kept
+SENDERS_MAX = 256  # maximum number of nodes whose last message time is kept
 
 
 class ReplicaState:
@@ -90,7 +90,7 @@ class Paxos(Protocol):
         rng: Random,
         *,
         options: GroupOptions | None = None,
-        contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty to found one
+        contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty to found a group
         founders: Config = NO_MEMBERS,  # founders of a group that starts with several replicas
         incarnation: int = 0,
         level: int = 1,  # the highest entry level that the state machine can read

@@ -10,10 +10,10 @@ from oncecast.replication.votes import within
 class Promises:
     def __init__(self) -> None:
         self.members: dict[Member, Promise] = {}
-        self.known = 0  # a member reported all slots up to this one as chosen
+        self.known = 0  # the last slot up to which a member reported all slots as chosen
         self.horizon = 0  # the last slot that any member reported
         self._votes: dict[int, dict[Member, Vote]] = {}  # by slot
-        self._agreed: Config | None = None  # a membership whose majority has promised
+        self._agreed: Config | None = None  # a membership of which a majority has promised
 
     def add(self, member: Member, promise: Promise) -> None:
         self.members[member] = promise

@@ -107,10 +107,11 @@ class Reconfiguration:
             self.leader.proceed()  # commands may have waited behind it
             return
         if term.proven == membership.config.version or not membership.others():
-            # Put the change first: a group with a backlog of commands needs it most.
+            # Put the change first, because a group with a backlog of commands needs it most.
             term.queue.appendleft((-1, Item(CONFIG, encode_config(config))))
         elif not term.queue and not term.in_flight:
-            term.queue.append((-1, Item(NOOP, b"")))  # this leader must decide a slot first
+            # The leader must decide a slot of its own ballot first.
+            term.queue.append((-1, Item(NOOP, b"")))
         self.leader.proceed()
 
     def progressed(self) -> None:
@@ -181,9 +182,10 @@ class Reconfiguration:
         """
         config, roster, others = self.membership.config, self.roster, self.membership.others()
         patience = self.options.suspicion
-        judged = self.io.now - term.since > patience  # enough time to tell which members are silent
+        # Whether enough time has passed to tell which members are silent.
+        judged = self.io.now - term.since > patience
         if not judged or not roster.viable(config) or not self.leader.covered(term):
-            return None  # the member that comes back first should stay
+            return None  # the first member that comes back should stay
         longest = max(others, key=lambda node: self._silence(term, node))
         silent = self._silence(term, longest) > patience
         node = longest if silent else others[-1]
@@ -283,7 +285,7 @@ class Joining:
     following: Following
     fetching: Fetching
     guide: NodeId = NO_NODE  # the node that a member named as the leader
-    needed_level: int = 0  # the group's level, as last reported
+    needed_level: int = 0  # level of the group, as last reported
 
     def on_offer_due(self) -> None:
         if self.membership.is_member:
@@ -300,7 +302,8 @@ class Joining:
             membership = self.membership
             offer = Offer(membership.incarnation, self.progress.applied, membership.known_level)
             self.io.send(node, offer)
-        self.guide = NodeId("")  # if this node does not answer, try other nodes next time
+        # If this node does not answer, the next attempt goes to other nodes.
+        self.guide = NodeId("")
 
     def on_guide(self, sender: NodeId, message: Guide) -> None:
         membership = self.membership

@@ -84,7 +84,8 @@ class Recovery:
             self.values.found(slot, number, item)
         if slot in votes.ballots:
             votes.replaced += 1
-            votes.counted = None  # the writer may have applied the slot, so its count may differ
+            # The writer may have applied the slot, so its own count may differ.
+            votes.counted = None
         if slot > self.progress.applied:
             self.progress.learned[slot] = None
 
@@ -192,7 +193,8 @@ class Recovery:
         """
         config, me = self.membership.config, self.membership.me
         if config.version == 1:
-            return False  # no other node was ever a member; this node may have a new address
+            # No other node was ever a member, so this node may just have a new address.
+            return False
         alone = len(config.members) == 1
         own = ("", me, *(config.nodes() if alone else ()))
         return self.votes.promised.node not in own

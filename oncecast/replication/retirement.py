@@ -25,8 +25,9 @@ class Retirement:
     following: Following
     roster: Roster
     leader: Leader
-    ballot: Ballot = BOTTOM  # this replica's ballot as leader
-    asked: dict[NodeId, None] = field(default_factory=dict)  # followers that were asked to lead
+    ballot: Ballot = BOTTOM  # the ballot of this replica as a leader
+    # Followers that this replica has asked to lead.
+    asked: dict[NodeId, None] = field(default_factory=dict)
 
     def begin(self) -> None:
         leader, term = self.leader, self.leader.term

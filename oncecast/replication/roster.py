@@ -27,7 +27,7 @@ class Offered(NamedTuple):
     missed: int = 0
 
 
-TURNED_AWAY_MAX = 64  # nodes to report only once
+TURNED_AWAY_MAX = 64  # maximum number of refused nodes to remember, so that each is reported once
 
 
 class Roster:
@@ -37,13 +37,16 @@ class Roster:
         self.newcomer = NodeId("")  # the node that the leader is bringing up to date
         self.newcomer_since = 0.0
         self.newcomer_live = False  # whether the newcomer also gets each proposal
-        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # time and last applied slot
+        # Time and last applied slot of each recent heartbeat.
+        self.beats: deque[tuple[float, int]] = deque(maxlen=8)
         self.changes: list[Change] = []  # requested changes that are still pending
         self.last_heard: dict[NodeId, float] = {}
-        self.reported: dict[Member, int] = {}  # last slot that each member has applied and stored
+        # The last slot that each member reported as applied and stored.
+        self.reported: dict[Member, int] = {}
         self.silent: dict[NodeId, None] = {}
         self.levels: dict[Member, int] = {}  # highest level that each member reported in this term
-        self._turned_away: dict[NodeId, tuple[int, int]] = {}  # known and needed level, as reported
+        # The known and the needed level of each refused node, as last reported.
+        self._turned_away: dict[NodeId, tuple[int, int]] = {}
 
     def note_offer(
         self, member: Member, applied: int, chosen: int, level: int = 1, earlier: int | None = None

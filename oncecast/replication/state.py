@@ -15,8 +15,8 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.quorum import NO_MEMBERS, Config, Member, Memberships
 
 HOLES_AT_ONCE = 16
-ASKED_MAX = 64  # maximum number of nodes whose answers are awaited
-ANSWER_TIMES = 5  # how long to await an answer, in suspicion times
+ASKED_MAX = 64  # maximum number of nodes whose answers the replica waits for
+ANSWER_TIMES = 5  # how long the replica waits for an answer, in suspicion times
 
 
 class Membership:
@@ -29,7 +29,8 @@ class Membership:
         self.known_level = known_level  # the highest entry level that this program can read
         self.history = Memberships()
         self.latest_in_log = NO_MEMBERS  # the last membership in the log, applied or not
-        self.adopted = 0  # the group that this node learns from before becoming a member
+        # The id of the group that this node learns from before it becomes a member.
+        self.adopted = 0
 
     @property
     def config(self) -> Config:
@@ -82,9 +83,10 @@ class Progress:
 
     def __init__(self, options: GroupOptions) -> None:
         self.applied = 0
-        self.certain = 0  # the local log proves that all slots up to here are chosen
+        self.certain = 0  # the last slot up to which the local log proves that all slots are chosen
         self.known = 0  # the highest slot known to be chosen; the local log may lack it
-        self.skipped = 0  # a snapshot replaced the slots up to here, so their votes prove nothing
+        # The last slot that a snapshot has replaced; votes on earlier slots prove nothing.
+        self.skipped = 0
         self.learned: dict[int, None] = {}  # unapplied slots that other replicas report as chosen
         self.chain = 0  # checksum of all applied slots
         # The checksums after the last commands and snapshots, and after the last checks.
@@ -128,10 +130,11 @@ class Following:
         self.ballot = BOTTOM  # ballot of the last known leader
         self.leader = NodeId("")
         self.heard = 0.0
-        self.bound = 0.0  # how long an answer to a leader binds, as stored on disk; 0 if unknown
+        # Seconds for which an answer binds this replica, as stored on disk; 0 if unknown.
+        self.bound = 0.0
         self.bound_in = 0  # the number of the record with that time
         self.bound_until = 0.0  # the end of a lease that an earlier run may have granted
-        self.failed_ballots = 0  # failed elections since the last leader
+        self.failed_ballots = 0  # number of failed elections since the last leader
 
     def leased(self, candidate: NodeId) -> bool:
         """Return whether a leader other than `candidate` may still hold this replica's lease."""
@@ -198,8 +201,8 @@ class Fetching:
         self.io, self.options = io, options
         self.membership, self.progress, self.following = membership, progress, following
         self.asked: dict[NodeId, float] = {}  # time of the last request to each node
-        self.tried: dict[NodeId, None] = {}  # replicas that could not send the next slot
-        self.source = NodeId("")  # the last node that had missing slots
+        self.tried: dict[NodeId, None] = {}  # replicas that did not have the next slot
+        self.source = NodeId("")  # the last node that had slots this replica was missing
         self.lost_by: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
         self.applied_when_set = -1  # the last applied slot when the timer was set, or -1
         # Applied slots that are unreadable here, with the replicas that have also lost them.

@@ -26,7 +26,7 @@ from oncecast.replication.state import Fetching, Following, Membership, Progress
 from oncecast.replication.values import Values
 from oncecast.replication.votes import FORGOT, Votes
 
-TRIES = 20  # minimum unanswered requests before trying the next source
+TRIES = 20  # minimum number of unanswered requests before the replica tries the next source
 
 
 class Giving:
@@ -110,7 +110,7 @@ class Supplier:
         elif message.first < self.values.kept:
             self._offer_snapshot(sender)
         else:
-            # A slot may be lost here although later slots are not.
+            # This slot may be lost here although later slots are not.
             known = message.first <= progress.known_to_be_chosen
             lost = known and readable(message.first) is None
             self.io.send(sender, m.Lacking(message.first, lost), after=0)
@@ -289,14 +289,15 @@ class Transfer:
     def _install(self, ahead: m.Ahead, state: tuple[bytes, ...]) -> None:
         self.taking = None
         if ahead.slot > self.progress.applied:
-            self.supplier.giving = None  # saving trims slots that the offered snapshot needs
+            # Saving the snapshot trims slots that the offered snapshot needs.
+            self.supplier.giving = None
             self.leader.overtaken()
             before = self.membership.config
             self._jump(ahead)
             self.io.emit(Installed(ahead.slot, state))
             self.supplier.save(ahead.slot, ahead.needed, state, ahead.chain)
             self.learner.tell_members(before)
-            self.leader.progressed()  # a candidate may have been waiting only for these slots
+            self.leader.progressed()  # a candidate may have waited only for these slots
         self.learner.advance()
 
     def _jump(self, ahead: m.Ahead) -> None:

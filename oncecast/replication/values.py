@@ -21,10 +21,11 @@ class Values:
         self.io, self.options, self.progress = io, options, progress
         self.index = SlotIndex()
         self.kept = 1  # the first slot that is still in the log
-        self.items: dict[int, Item] = {}  # values not yet applied or not yet on disk
+        self.items: dict[int, Item] = {}  # values that are not applied yet, or not on disk yet
         self.held_bytes = 0  # total size of `items`
         self.stored = 0  # the last record that is on disk
-        self.storing: deque[tuple[int, int, Ballot]] = deque()  # record, slot, ballot
+        # Record number, slot and ballot of each value that is being stored.
+        self.storing: deque[tuple[int, int, Ballot]] = deque()
 
     # -- writing --
 

@@ -20,7 +20,7 @@ from oncecast.replication.values import Values
 
 Range = tuple[int, int]  # first and last slot, inclusive
 
-FAR = 1 << 62  # beyond any slot
+FAR = 1 << 62  # higher than any slot
 UNLIMITED = float("inf")
 # A replica that deliberately discards votes adds this to its count of replaced votes. A single vote
 # adds 1, so a restart that finds more damage cannot mistake the sum for its own count.
@@ -44,7 +44,7 @@ class Votes:
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # number of votes that replaced other votes
         self.counted: int | None = None  # `replaced` as of the last restored record, if reliable
-        self.renewals = 0  # how often damage forced a new incarnation
+        self.renewals = 0  # number of times that damage forced a new incarnation
         self.lost: list[Range] = []  # slots whose votes could not be read from the log
         self.damage = ""
         self.incarnation_lost = False  # whether the record of the current incarnation is lost

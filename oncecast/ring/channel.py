@@ -11,12 +11,12 @@ from oncecast.wire.frames import Chunk
 class Channel:
     def __init__(self, topic: str, bytes_max: int, now: float) -> None:
         self.topic, self._bytes_max = topic, bytes_max
-        self.topic_id = 0  # 0 if unknown
-        self.first = self.next = 0  # first and next offset at the owner, as far as known
+        self.topic_id = 0  # id of the topic, or 0 if unknown
+        self.first = self.next = 0  # first and next offset at the owner, as far as they are known
         self.fenced = 0  # the last epoch known to have fenced a reader
         self.heard = self.checked = now
         self.checking = False  # whether a permission check is in flight
-        self.asking, self.asked = False, 0.0  # whether a gap was requested, and when
+        self.asking, self.asked = False, 0.0  # whether messages in a gap were requested, and when
         self._offsets: list[int] = []
         self._chunks: dict[int, Chunk] = {}
         self._bytes = 0

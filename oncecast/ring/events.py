@@ -14,11 +14,11 @@ class GroupFacts(Value, tag="GroupFacts"):
     """A group as seen by one of its replicas. Facts with a higher `applied` are newer."""
 
     group: str
-    low: Key | None  # low end of the group's arc; the high end is the group's position
+    low: Key | None  # the low end of the group's arc; its high end is the group's own position
     leader: NodeId
     nodes: tuple[NodeId, ...]
     applied: int
-    retired: bool = False  # the group is gone once it owns nothing
+    retired: bool = False  # whether the group is gone once it owns nothing
 
     @property
     def gone(self) -> bool:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from oncecast.ring.mover import Mover
 
 REMIND_EVERY = 2.0
-ROWS_BYTES_MAX = 16 << 20  # metadata must fit in one message and in one command
+# Maximum bytes of metadata, which must fit in one message and in one command.
+ROWS_BYTES_MAX = 16 << 20
 
 
 class Exporter:
@@ -48,7 +49,7 @@ class Exporter:
         self._mover, self._service = mover, service
         self._reminded = 0.0
         self._turn = 0
-        self._move = ""  # the move that froze the part
+        self._move = ""  # id of the move that froze the part
         self._nodes: tuple[NodeId, ...] = ()  # the importer's last known replicas
         self._redirected = False
 
@@ -135,7 +136,7 @@ class Exporter:
 
     def _export(self, sender: NodeId, holdings: Holdings, export: Export) -> None:
         if export.level < self._service.machine.registry.level:
-            return  # the importer asks again later, and may have reached this level by then
+            return  # the importer asks again later, and may have reached the level by then
         frozen, importer = holdings.frozen, export.importer
         named = sender in importer.nodes and group_of(sender) == importer.group
         mine = may_ask_for(export.until, importer.group, holdings)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN = 1.0
 ROUNDS_MAX = 8
-REDIRECTS_MAX = 3  # redirects to another replica before the importer waits
-PARTS_MAX = 64  # parts per request
+REDIRECTS_MAX = 3  # number of redirects to another replica after which the importer waits
+PARTS_MAX = 64  # maximum number of parts per request
 UNREADABLE = (ValueError, TypeError, LookupError, OverflowError, AssertionError, RecursionError)
 
 
@@ -46,13 +46,14 @@ class ImportProgress:
         self.move, self.nodes = claim.move, claim.exporter.nodes
         self.contact = claim.exporter.nodes[0]
         self.rounds = self.copied = 0
-        self.behind: str | None = ""  # last topic surveyed, or None if the survey is complete
+        # The last topic in the survey so far, or None if the survey is complete.
+        self.behind: str | None = ""
         self.topics: dict[str, TopicEnds] = {}  # topics that may have uncopied messages
         self.parts: list[PartName] = []  # staged parts
         self.exported: Exported | None = None
         self.question: Value | None = None
         self.asked, self.redirects = 0.0, 0
-        self.importing = 0  # imports in flight
+        self.importing = 0  # number of imports in flight
         self.deciding = False  # whether the move's last command is in flight
         self.waits = False  # whether the exporter has a higher feature level
 

@@ -47,7 +47,7 @@ from oncecast.ring.moves import (
 from oncecast.ring.neighbors import Neighbors, group_of
 from oncecast.wire.results import MoveStep
 
-TOKENS = 1 << 48  # the first token; large, so that tokens do not clash with those of other layers
+TOKENS = 1 << 48  # the first token; high, so that no other layer uses the same tokens
 
 
 class Pace(Value):
@@ -66,14 +66,15 @@ class Mover(Protocol):
         rng: Random,
         *,
         service: Service,
-        process: NodeId,  # the process's ring stack
+        process: NodeId,  # the ring stack of the process
         group: str,
         first: bool = False,  # whether the group starts a new ring
-        replicas: int = 3,  # replicas per group
+        replicas: int = 3,  # number of replicas per group
         every: float = 0.25,
         report_every: float = 1.0,
-        pull_bytes: int = 1 << 20,  # bytes per answer, unless one batch is larger
-        little_bytes: int = 1 << 18,  # freeze the part after a round that copies at most this much
+        pull_bytes: int = 1 << 20,  # maximum bytes per answer, unless one batch is larger
+        # Once a round copies at most this many bytes, the part is frozen.
+        little_bytes: int = 1 << 18,
     ) -> None:
         super().__init__(me, rng)
         self._service, self.process, self.group, self._first = service, process, group, first

@@ -16,7 +16,7 @@ from oncecast.broker.moves import Import
 from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import NodeId, Value
 
-TOPICS_MAX = 1000  # topics per answer
+TOPICS_MAX = 1000  # maximum number of topics per answer
 
 
 class Survey(Value, tag="Survey"):
@@ -41,7 +41,7 @@ class Surveyed(Value, tag="Surveyed"):
     behind: str
     topics: tuple[TopicEnds, ...]
     more: bool
-    level: int = 1  # the exporter's feature level
+    level: int = 1  # the feature level of the exporter
 
 
 class Pull(Value, tag="Pull"):
@@ -83,7 +83,7 @@ class Export(Value, tag="Give"):
     move: str
     until: Key
     importer: PeerGroup
-    level: int = 1  # the importer's feature level
+    level: int = 1  # the feature level of the importer
 
 
 class Exported(Value, tag="Given"):
@@ -97,7 +97,7 @@ class Exported(Value, tag="Given"):
     last_epoch: int
     rows: bytes
     newest: int = 0  # the exporter's last stamp; `clock` is its trusted time
-    level: int = 1  # the exporter's feature level
+    level: int = 1  # the feature level of the exporter
 
 
 class ExportRefused(Value, tag="NotGiven"):

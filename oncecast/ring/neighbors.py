@@ -10,16 +10,16 @@ from __future__ import annotations
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, WhereIs
 
-GROUPS_MAX = 64  # groups to remember
-WAITING_MAX = 64  # requests waiting for an answer from the process
+GROUPS_MAX = 64  # maximum number of groups to remember
+WAITING_MAX = 64  # maximum number of requests that wait for an answer from the process
 
 
 class Neighbors:
     def __init__(self, io: Protocol, process: NodeId) -> None:
         self._io, self._process = io, process
         self._nodes: dict[str, tuple[NodeId, ...]] = {}  # by group
-        self._waiting: dict[NodeId, Value] = {}  # each node's last request
-        self.refused = 0  # messages refused so far
+        self._waiting: dict[NodeId, Value] = {}  # the last request of each node
+        self.refused = 0  # number of messages refused so far
 
     def knows(self, sender: NodeId, message: Value) -> bool:
         """Return whether the sender is a replica of a known group. If not, keep its message."""

@@ -21,7 +21,7 @@ from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
 from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan, Work
 
-ASKERS_MAX = 1000  # clients and replicas waiting for one key
+ASKERS_MAX = 1000  # maximum number of clients and replicas that wait for the owner of one key
 SEARCHES_MAX = 10_000
 ANSWER_WITHIN = 1.0
 
@@ -55,8 +55,9 @@ class OwnerLookup(Protocol):
         self._number = rng.getrandbits(FIRST_NUMBER_BITS)
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
-        self._roots: dict[int, NodeId] = {}  # the process that was asked, by number
-        self.searched = self.hops = 0  # lookups so far, and their total hops
+        self._roots: dict[int, NodeId] = {}  # the process that was asked, by question number
+        # Number of lookups so far, and the total number of their hops.
+        self.searched = self.hops = 0
 
     def receive(self, sender: NodeId, message: Question | WhoseKey | WhoOwns | Owner) -> None:
         match message:
@@ -77,10 +78,11 @@ class OwnerLookup(Protocol):
 
     def _locate(self, client: NodeId, question: Question) -> None:
         asked = question.command if isinstance(question, Call) else question
-        topic: str = getattr(asked, "topic", "")  # user commands have none
+        topic: str = getattr(asked, "topic", "")  # commands about users have no topic
         if topic:
             self._search(key_of_topic(topic), client, topic)
-        elif not isinstance(question, Fetch | Work):  # a client repeats these until they are served
+        # A client repeats these requests until they are served.
+        elif not isinstance(question, Fetch | Work):
             fact = f"{self.me} is a ring process; name a topic, or ask each group"
             self.send(client, Answer(question.id, InvalidArgument(fact)))
 

@@ -13,9 +13,9 @@ from oncecast.wire.commands import Ack
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.frames import Chunk, Scan, Scanned
 
-TOPICS_MAX = 1000  # topics per message
+TOPICS_MAX = 1000  # maximum number of topics per message
 READERS_MAX = 1000
-UNKNOWN = -1  # not reported by leaders of earlier versions
+UNKNOWN = -1  # leaders of earlier versions do not report the value
 
 
 class PushWanted(Value, tag="Casting"):
@@ -31,7 +31,7 @@ class Push(Value, tag="Cast"):
     topic_id: int
     next: int
     chunks: tuple[Chunk, ...]
-    gossip: bool = False  # broadcast the messages instead of using a tree
+    gossip: bool = False  # whether to broadcast the messages instead of using a tree
     fenced: int = 0  # the last epoch that may have fenced a reader
 
 
@@ -51,7 +51,7 @@ class ReaderId(Value, tag=False):
     topic: str
     subscription: str
     epoch: int
-    principal: str = ""  # the principal of the reading client
+    principal: str = ""  # the principal of the client that reads
 
 
 class CheckReaders(Value, tag="Vouch"):

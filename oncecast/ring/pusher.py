@@ -38,8 +38,8 @@ from oncecast.ring.push_messages import (
 from oncecast.security.access import ACK, READ
 from oncecast.wire.errors import Denied, NotHere
 
-PUSH_BYTES = 1 << 20  # bytes per message, unless one batch is larger
-ASKED_FOR = 4.0  # seconds for which a root's request is valid
+PUSH_BYTES = 1 << 20  # maximum bytes per message, unless one batch is larger
+ASKED_FOR = 4.0  # seconds for which a request from a root is valid
 REMIND_EVERY = 0.5  # seconds between reports of an idle topic's end
 ALL = 1 << 40
 
@@ -59,8 +59,9 @@ class PushTarget:
 
     def __init__(self, root: NodeId, asked: float, topic: Topic, next_: int) -> None:
         self.root, self.asked = root, asked
-        self.topic_id, self.next = topic.id, next_  # next offset of this topic id
-        self.said = asked  # time of the last push
+        # The id of the topic, and the next offset to push.
+        self.topic_id, self.next = topic.id, next_
+        self.said = asked  # time of the last push, or of the request
 
 
 class Pusher(Protocol):
@@ -178,7 +179,7 @@ class Pusher(Protocol):
         try:
             chunks, _ = chunks_of(self._service, topic.name, extents, PUSH_BYTES)
         except (Missing, Corrupt):
-            return False  # a process that misses the batch requests it later
+            return False  # a process that does not get the batch requests it later
         if not chunks:
             return False
         target.next = chunks[-1].offset + chunks[-1].count

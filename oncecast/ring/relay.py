@@ -48,9 +48,10 @@ from oncecast.wire.errors import Denied, Fenced, NotHere
 from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
-ACKS_AFTER = 0.02  # seconds to wait for more acks for the same topic
+ACKS_AFTER = 0.02  # seconds to collect acks for the same topic before they are sent
 CHECK_EVERY = 2.0
-SILENT_AFTER = 1.5  # seconds of silence after which the tree may be broken; ask the owner
+# Seconds of silence after which the tree may be broken, so this process asks the owner.
+SILENT_AFTER = 1.5
 ANSWER_WITHIN = 0.5
 FILL_BYTES = 1 << 20
 DELIVERY_BYTES = 1 << 20
@@ -84,7 +85,8 @@ class Relay(Protocol):
         flows_max: int = 10_000,
         window_bytes: int = 8 << 20,  # maximum bytes in flight to one client
         channel_bytes: int = 8 << 20,  # maximum bytes kept per topic
-        principal_of: PrincipalOf | None = None,  # None if all clients are anonymous
+        # Returns the principal of a client; None if all clients are anonymous.
+        principal_of: PrincipalOf | None = None,
     ) -> None:
         super().__init__(me, rng)
         self._principal_of = principal_of or anonymous
@@ -95,10 +97,11 @@ class Relay(Protocol):
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
         self._permits: dict[Flow, ReadPermit] = {}
-        self._acks: dict[Flow, Ack] = {}  # each flow's last ack
+        self._acks: dict[Flow, Ack] = {}  # the last ack of each flow
         self.channels: dict[str, Channel] = {}
-        self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks to send to the parent
-        self.filled = 0  # gaps filled so far
+        # By topic: the acks to send to the parent.
+        self._up: dict[str, dict[tuple[str, int], Ack]] = {}
+        self.filled = 0  # number of gaps filled so far
 
     def start(self) -> None:
         self.later(TURN, Turn())

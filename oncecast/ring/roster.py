@@ -27,11 +27,11 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
 
 NODES_MAX = 64  # maximum nodes per group
-CARDS_MAX = 200  # cards per message
+CARDS_MAX = 200  # maximum cards per message
 STAMP_MAX = 1 << 62
-GONE = 1 << 62  # above any real `applied`, so that no other facts replace it
-ASKED_MAX = 1000  # maximum groups to look up for this process's replicas
-RENEWALS = 3  # renewals of an unchanged card within `gone_after`
+GONE = 1 << 62  # higher than any real `applied`, so that no other facts replace it
+ASKED_MAX = 1000  # maximum number of groups that this process looks up for its replicas
+RENEWALS = 3  # number of times that a card without changes is renewed within `gone_after`
 
 
 class Card(Value, tag=False):
@@ -41,9 +41,11 @@ class Card(Value, tag=False):
     stamp: int
     version: str  # program version
     group: str  # the process's group
-    facts: tuple[GroupFacts, ...]  # about groups that the process leads, or that have no leader
+    # Facts about groups that the process leads, or that have no leader.
+    facts: tuple[GroupFacts, ...]
     seats: tuple[str, ...]
-    gone: tuple[str, ...] = ()  # gone groups that a process has a seat in or looks up
+    # Groups that are gone, and in which a process has a seat or which it looks up.
+    gone: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()  # groups that the process cannot reach
 
 
@@ -87,10 +89,11 @@ class Roster(Protocol):
         self.replicas, self._every, self._gone_after = replicas, gossip_every, gone_after
         self._cards_max = cards_max
         self.cards: dict[NodeId, Card] = {}
-        self.heard: dict[NodeId, float] = {}  # time of the last renewal
-        self._dropped: dict[NodeId, tuple[int, float]] = {}  # card stamp, and time of the drop
+        self.heard: dict[NodeId, float] = {}  # time of the last renewal of each card
+        # By process: the stamp of the dropped card, and the time of the drop.
+        self._dropped: dict[NodeId, tuple[int, float]] = {}
         self.groups: dict[str, GroupFacts] = {}
-        self.here: dict[str, GroupFacts] = {}  # reported by the replicas of this process
+        self.here: dict[str, GroupFacts] = {}  # what the replicas of this process have reported
         self._seated: dict[str, None] = {}  # groups with a replica running or starting here
         self._asked: dict[str, None] = {}  # groups requested since the last card
         self._neighbors: dict[NodeId, None] = {}
@@ -294,7 +297,7 @@ class Roster(Protocol):
     def _hear_replica(self, replica: NodeId, facts: GroupFacts) -> None:
         self._keep(facts)
         if facts.group not in self._seated:
-            return  # the last report from a replica that has since been stopped
+            return  # the last report of a replica that was stopped in the meantime
         before = self.here.get(facts.group)
         self.here[facts.group] = facts
         leads = facts.leader == replica

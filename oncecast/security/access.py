@@ -39,7 +39,7 @@ NAMELESS = "anonymous"  # name prefix of clients without a login
 SEPARATORS = "./"
 ASSIGNED_CHARACTERS = 16
 HEXADECIMAL = frozenset("0123456789abcdef")
-DECISIONS_MAX = 50_000  # maximum cached decisions
+DECISIONS_MAX = 50_000  # maximum number of cached decisions
 
 
 class Grants:
@@ -89,7 +89,8 @@ class Access:
         known = self._decisions.get(key)
         if known is None:
             known = self._decide(principal, verb, topic, name)
-            if len(topic) <= LENGTH_MAX >= len(name):  # longer ones are refused and not cached
+            # Longer names are refused, and the decision is not cached.
+            if len(topic) <= LENGTH_MAX >= len(name):
                 if len(self._decisions) >= DECISIONS_MAX:
                     self._decisions.clear()
                 self._decisions[key] = known
@@ -320,5 +321,6 @@ def hash_of(secret: str, salt: bytes) -> bytes:
     return sha256(salt + secret.encode(errors="replace")).digest()
 
 
-UNKNOWN_TOKEN = Token("", "", bytes(16), bytes(32))  # makes an unknown id take the same time
+# Makes the check of an unknown id take the same time as that of a known one.
+UNKNOWN_TOKEN = Token("", "", bytes(16), bytes(32))
 OPEN = Access()

@@ -64,15 +64,15 @@ class Limit:
         self,
         now: float,
         *,
-        burst: int = 20,  # maximum events from one source at once
-        every: float = 10.0,  # seconds until one more event is allowed
+        burst: int = 20,  # maximum number of events from one source at a time
+        every: float = 10.0,  # seconds until a source may report another event
         total_burst: int = 1000,
         total_every: float = 1.0,
     ) -> None:
         self._burst, self._every = burst, every
         self._total = Budget(total_burst, total_every, now)
         self._sources: dict[tuple[str, str, str], Budget] = {}
-        self.suppressed = 0  # events suppressed since the last recorded one
+        self.suppressed = 0  # number of events suppressed since the last recorded event
 
     def admit(self, event: Event, now: float) -> int | None:
         """Return how many events were suppressed before this one, or None to suppress this one.

@@ -24,7 +24,7 @@ CLIENT = "oncecast:client:"
 
 SEQUENCE, OCTETS, OBJECT, UTC_TIME, EXTENSIONS = 0x30, 0x04, 0x06, 0x17, 0xA3
 VERSION = 0xA0
-DNS, URI, ADDRESS = 0x82, 0x86, 0x87  # kinds of alternative names
+DNS, URI, ADDRESS = 0x82, 0x86, 0x87  # tags of the kinds of alternative names
 ALTERNATIVE_NAMES = bytes.fromhex("551d11")
 EXTENDED_KEY_USAGE = bytes.fromhex("551d25")
 ANY_USE = bytes.fromhex("551d2500")
@@ -38,7 +38,7 @@ class Certificate(NamedTuple):
     hosts: tuple[str, ...] = ()  # DNS names, in lower case
     addresses: tuple[str, ...] = ()  # IP addresses
     uris: tuple[str, ...] = ()
-    uses: tuple[bytes, ...] = ()  # extended key usage; empty allows any use
+    uses: tuple[bytes, ...] = ()  # extended key usages; empty if any use is allowed
 
     @property
     def names(self) -> str:

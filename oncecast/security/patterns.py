@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LENGTH_MAX = 255  # maximum bytes in a pattern, topic or name
+LENGTH_MAX = 255  # maximum bytes of a pattern, topic or name
 
 
 class Pattern:

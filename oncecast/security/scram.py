@@ -25,8 +25,9 @@ from oncecast.errors import InvalidArgument, NotAuthenticated
 from oncecast.security.values import Credentials
 
 ITERATIONS = 100_000
-ITERATIONS_MIN = 4096  # RFC 7677; a hostile node could ask for fewer to guess the password
-ITERATIONS_MAX = 4_000_000  # a hostile node could ask for more to keep the client busy
+# Minimum of RFC 7677; with fewer iterations, a hostile node could guess the password more easily.
+ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 4_000_000  # maximum, so that a hostile node cannot keep the client busy
 SALT_BYTES = 16
 NONCE_CHARACTERS_MAX = 256
 HEADER = "n,,"  # no channel binding and no authorization identity

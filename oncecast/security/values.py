@@ -28,7 +28,7 @@ class Token(Value, tag=False):
     principal: str
     salt: bytes
     hash: bytes
-    expires_us: int = 0  # 0 for never
+    expires_us: int = 0  # end of the token's validity; 0 for no end
 
 
 class Rule(Value, tag=False):

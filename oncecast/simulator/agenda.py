@@ -25,8 +25,8 @@ class Agenda(Moment):
 
     def __init__(self) -> None:
         super().__init__()
-        self.left: list[Any] = []  # effects that an action leaves for `settle`
-        self.done = 0  # events processed so far
+        self.left: list[Any] = []  # effects of an action, which `settle` handles
+        self.done = 0  # number of events processed so far
         self.buckets = Buckets()
         self._current: list[Event] = []  # the current bucket, sorted
         self._revise_until = -1.0  # the key of the last bucket to revise

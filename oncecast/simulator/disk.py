@@ -179,11 +179,13 @@ class SimulatedFile:
 class SimulatedDisk:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
-        self.generation = 0  # crashes so far; files opened before the last one are unusable
+        # Number of crashes so far; a file that was opened before the last crash is unusable.
+        self.generation = 0
         self.before: Callable[[str, str], None] | None = None
         self._live: dict[str, Inode] = {}
         self._durable: dict[str, Inode] = {}
-        self._changes: list[tuple[str, str, Inode]] = []  # old and new name; "" if there is none
+        # Old and new name of each change; "" if there is no such name.
+        self._changes: list[tuple[str, str, Inode]] = []
         self._capacity: int | None = None
         self._failing_syncs = 0
 

@@ -11,7 +11,7 @@ from oncecast.kernel.protocol import Value
 
 Draw = Callable[[], float]
 
-DRAWN_AHEAD = 256  # numbers to draw at once, because every message needs one
+DRAWN_AHEAD = 256  # number of delays to draw at a time, because every message needs one
 
 
 class Fixed(Value):

@@ -26,7 +26,7 @@ from oncecast.storage.journal import Flush, Journal
 if TYPE_CHECKING:
     from oncecast.simulator.simulated import Build, Simulation
 
-SEGMENT_BYTES = 16 * 1024  # small, so that short runs roll, trim and recover many segments
+SEGMENT_BYTES = 16 * 1024  # small, so that short runs also roll, trim and recover many segments
 IDLE_AFTER = 0.05  # seconds without new records before the log gets a marker
 
 
@@ -90,7 +90,7 @@ class SimulatedNode:
         self.fast: Stack | None = None  # the same stack, while it is on the fast path
         self.starts = 0
         self.clock = RIGHT
-        self.wall_ahead = 0.0  # how far the wall clock is ahead, in seconds
+        self.wall_ahead = 0.0  # seconds by which the wall clock is ahead
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # the error that stopped the node

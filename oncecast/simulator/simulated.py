@@ -30,7 +30,7 @@ Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
 P = TypeVar("P", bound=Protocol)
 
-BEGIN = 1_735_689_600.0  # wall clock when a run starts, in seconds since 1970
+BEGIN = 1_735_689_600.0  # wall-clock time at the start of a run, in seconds since 1970
 SSD = Uniform(0.0002, 0.002)
 
 
@@ -71,7 +71,7 @@ class Simulation(Agenda):
         self.checkers: list[Checker] = []
         self.observed = trace is not None
         self.nodes: dict[NodeId, SimulatedNode] = {}
-        # Each node's watchers, with the watcher's start count at that time.
+        # The watchers of each node, with the number of times that the watcher had started by then.
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}
 
     # -- nodes --
@@ -166,7 +166,7 @@ class Simulation(Agenda):
     def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
         node = self.nodes.get(to)
         if node is None:
-            return  # there is no such node
+            return  # the simulation has no such node
         if sender == to:
             self.at(self.now, node.hear_itself, message, node.starts)
             return

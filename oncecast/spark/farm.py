@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "oncecast-farm"
 LOOK_EVERY = 0.2  # seconds
-RANGE = 1 << 20  # more than the cores of any cluster
+RANGE = 1 << 20  # higher than the number of cores of any cluster
 
 Piece = TypeVar("Piece")
 

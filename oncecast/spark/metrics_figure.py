@@ -11,8 +11,8 @@ from oncecast.spark.experiments.finding import Figures
 # Node events, which `oncecast demo` adds to the trace.
 NODE_EVENTS = {"killed": RED, "started": GREEN}
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # quantiles of latency
-SHOWN = 12  # maximum clients or nodes shown
-HEADROOM = 1.35  # factor that leaves space for the legend
+SHOWN = 12  # maximum number of clients or nodes shown
+HEADROOM = 1.35  # factor by which an axis is longer than the data, to leave space for the legend
 
 
 def draw(

@@ -18,7 +18,7 @@ from oncecast.wire.retention import Policy
 
 ZSTD_MAX = 22
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-CONNECT = 5.0  # maximum seconds to wait for the first connection
+CONNECT = 5.0  # maximum seconds until the first connection
 REMEDY = 'start a node there with "oncecast serve", or set option address to a running node'
 
 
@@ -169,7 +169,8 @@ class Node:
     address: str
     cluster: str
     timeout: float
-    tls: tuple[str | None, ...]  # certificate, key and CA; every executor must have the files
+    # Paths of certificate, key and CA; every executor must have these files.
+    tls: tuple[str | None, ...]
     login: Login
 
     @classmethod
@@ -229,7 +230,7 @@ class SinkOptions:
     app: str | None
     version: int | None
     check: bool
-    checkpoint: str | None  # as passed by Spark, if it is set as an option
+    checkpoint: str | None  # the checkpoint location, if it is set as an option
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool) -> SinkOptions:

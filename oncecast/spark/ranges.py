@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 TASK_BYTES = 128 << 20  # maximum bytes per task, as for files in Spark
-TASK_BYTES_MIN = 4 << 20  # fewer bytes are not worth another task
-RANGE_BYTES = 32 << 10  # each extra topic costs a task as much time as this many bytes
+TASK_BYTES_MIN = 4 << 20  # minimum bytes that are worth another task
+RANGE_BYTES = 32 << 10  # number of bytes that take a task as long as one more topic does
 
 
 class Position(NamedTuple):
@@ -70,7 +70,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
         share = min(each.rows * rows_max // total, left)
         reached[each.topic] = end[each.topic]._replace(next=each.first + share)
         left -= share
-    for each in ranges:  # the first topics get the remainder
+    for each in ranges:  # the first topics also get the remainder
         at = reached[each.topic]
         more = min(each.until - at.next, left)
         reached[each.topic] = at._replace(next=at.next + more)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 KEYS = ("life", "begin", "next")  # field names of a Position in checkpoints
 TOTAL = ""  # stands for all topics of a query; a topic cannot have this name
-TIMED = 64  # report the delay in seconds for this many of the topics furthest behind
-FIRST = float("-inf")  # stands for the last micro-batch's start time before the first one
+TIMED = 64  # number of topics with the largest lag whose delay is reported in seconds
+FIRST = float("-inf")  # stands for the start time of the last micro-batch, before there is one
 
 
 class Piece(InputPartition):

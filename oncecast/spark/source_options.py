@@ -16,7 +16,7 @@ from oncecast.errors import BadOption
 from oncecast.spark.options import ADDRESS, SECONDS, Node, Option, flag, parse, positive, text
 from oncecast.wire.commands import FromTime, Start
 
-Ends = Start | dict[str, Start]  # one for all topics, or one per topic
+Ends = Start | dict[str, Start]  # one position for all topics, or one per topic
 COLUMNS = {
     "key": "binary",
     "value": "binary",

@@ -21,7 +21,7 @@ OUTCOME = (
     "events long, virtual_seconds double, seconds double, figures string, replay string"
 )
 TASKS_MAX = 1000
-SHOWN = 20  # maximum failing seeds that are listed; all of them are counted
+SHOWN = 20  # maximum number of failing seeds that are listed; all of them are counted
 
 
 class Piece(NamedTuple):

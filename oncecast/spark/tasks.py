@@ -20,7 +20,8 @@ from oncecast.wire.batch_layout import TIMES, peek
 
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
 ANY = Span()  # contains all times
-PLANNED = {"topic", "offset"}  # columns that are known from the plan, without reading messages
+# Columns that the plan determines, so that no message is read for them.
+PLANNED = {"topic", "offset"}
 CASTS = {
     "string": pa.string(),
     HEADER_ARRAY: pa.list_(

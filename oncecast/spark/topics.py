@@ -18,8 +18,9 @@ from oncecast.spark.source_options import Ends, SourceOptions
 from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 from oncecast.wire.frames import TopicView
 
-FEW = 16  # up to this many topics are described one by one; more are listed in pages of 1,000
-IN_FLIGHT = 16  # maximum calls in flight from one driver
+# Maximum number of topics that are described one by one; more topics are listed in pages of 1,000.
+FEW = 16
+IN_FLIGHT = 16  # maximum number of calls in flight from one driver
 
 Views = Mapping[str, TopicView]
 R = TypeVar("R")
@@ -207,7 +208,7 @@ class Topics:
         def moves(topic: str) -> bool:
             view, at = views.get(topic), positions[topic]
             if view is None or view.id != at.topic_id:
-                return False  # moving a cursor would create the topic
+                return False  # moving the cursor would create the topic
             cursor = cursor_of(view, name)
             return cursor is None or cursor > at.next or (forward and cursor < at.next)
 

@@ -20,7 +20,7 @@ Buffer = bytes | bytearray | memoryview
 LOCK = "LOCK"
 # Only the owner may read messages and secrets. A umask can only restrict these modes further.
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
-OTHERS = 0o077  # permission bits for the group and all other users
+OTHERS = 0o077  # permission bits for the group and for all other users
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
@@ -87,7 +87,7 @@ class OsFile:
     def data(self, offset: int) -> tuple[int, int]:
         size = self.size()
         try:
-            # Otherwise pages of zeros from the read-ahead cache would count as data.
+            # Otherwise zero pages in the read-ahead cache would count as data.
             os.posix_fadvise(self._fd, offset, 0, os.POSIX_FADV_DONTNEED)
             start = os.lseek(self._fd, offset, os.SEEK_DATA)
             return start, os.lseek(self._fd, start, os.SEEK_HOLE)

@@ -88,7 +88,7 @@ class Findings:
     damage: list[Damage] = field(default_factory=list)
     tail: Tail | None = None
     torn_bytes: int = 0
-    proven: int = 0  # the highest `synced` of all blocks
+    proven: int = 0  # the highest `synced` in any block
     next: int = 1
 
     @property
@@ -178,8 +178,10 @@ class Examination:
                     self._surprise(segment, found, certain=not whole and found.end >= size)
                 if kind == store.RECORDS and offset >= index.next_offset:
                     index.add(first, offset)
-            elif found.end < size or found.dirty_end > found.offset:  # not just free space
-                # If the file was cut off, the cut explains bad bytes at its end.
+            # The segment does not only end in free space.
+            elif found.end < size or found.dirty_end > found.offset:
+                # Bad bytes at the end of a truncated file come from the truncation, not from a
+                # crash.
                 certain = not whole and found.end >= size
                 self._suspect_bytes(segment, found.offset, found.end, certain)
                 segment.end = found.dirty_end

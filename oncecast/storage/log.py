@@ -33,10 +33,11 @@ __all__ = ["RECORD_BYTES_MAX", "SEGMENT_BYTES", "Log", "Unsynced"]
 SEGMENT_BYTES = 64 * 1024 * 1024
 RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
-_OWN_BLOCK = 16 * 1024  # records of this size or larger get their own block, without a copy
-_SLACK = 3 * store.HEADER_BYTES + 4  # headers for the open group, the record and a marker
-_OPENED = 8  # cached blocks of small records
-_WARM = 16  # sealed segments whose file and index stay open for reading
+_OWN_BLOCK = 16 * 1024  # minimum size of a record that gets its own block, without a copy
+# Space for the headers of the open group, of the record and of a marker.
+_SLACK = 3 * store.HEADER_BYTES + 4
+_OPENED = 8  # maximum number of cached blocks of small records
+_WARM = 16  # maximum number of sealed segments whose file and index stay open for reading
 
 
 class Log:
@@ -47,8 +48,9 @@ class Log:
         self._segment_bytes = segment_bytes
         self._segments = recovered.segments
         self._spare = recovered.spare
-        self._spare_ready = recovered.spare is not None  # whether the spare has its final name
-        self.full: DiskFull | None = None  # why no spare segment could be allocated
+        # Whether the spare segment has its final name.
+        self._spare_ready = recovered.spare is not None
+        self.full: DiskFull | None = None  # the reason why no spare segment could be allocated
         self._group: list[bytes] = []  # small records for the next block
         self._group_bytes = 0
         self._pending = 0

@@ -29,7 +29,7 @@ class Recovered:
     """The state from which the log continues."""
 
     report: Recovery
-    marked: int  # the last record that a block proves to be synced
+    marked: int  # the last record that any block proves to be synced
     segments: list[Segment]
     spare: Segment | None
 

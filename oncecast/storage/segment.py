@@ -97,8 +97,8 @@ class Segment:
         self.seed = store.seed_of(serial)
         self.first = 0
         self.allocated = 0
-        self.blank = True  # the file contains only zeros
-        self.whole = True  # the file has its full size
+        self.blank = True  # whether the file contains only zeros
+        self.whole = True  # whether the file has its full size
         self.end = 0
         self.index: Index | None = None
         self.disk = disk

@@ -29,19 +29,20 @@ from oncecast.storage.disk import File
 MAGIC = b"\x8aocL"
 HEADER = struct.Struct("<4sIIIIIQQ")
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 128 * 1024  # maximum for a block of small records; a flipped bit loses only one block
+# Maximum size of a block of small records; a flipped bit loses only one block.
+BLOCK_BYTES = 128 * 1024
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
-CHUNK = 512 * 1024  # bytes to read at once
-_LARGE = 32 * 1024  # a larger body that exceeds the chunk is read separately
-_GLANCE = 256  # bytes to read for the header after such a body
+CHUNK = 512 * 1024  # number of bytes to read at a time
+_LARGE = 32 * 1024  # minimum size of a body that is read separately if it exceeds the chunk
+_GLANCE = 256  # number of bytes to read for the header after such a body
 _CHECKED = struct.Struct("<IIIIQQ")  # the part of the header that its checksum covers
 _CHECKED_BYTES = _CHECKED.size
 _unpack = HEADER.unpack_from
 _make = tuple.__new__
 _ZEROS = bytes(CHUNK)
-_SECTOR = 512  # the unit in which a disk loses bytes
+_SECTOR = 512  # bytes per sector, the unit in which a disk loses data
 _LOST = b"\xee"  # replaces an unreadable byte; a zero would look like free space
 _UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
 _MASK = 0xFFFFFFFF
@@ -155,7 +156,7 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
     limit = file.size()
     at = base = start
     chunk = b""
-    held = 0  # size of the chunk
+    held = 0  # number of bytes in the chunk
     large = False
     while at < limit:
         here = at - base + HEADER_BYTES

@@ -18,7 +18,7 @@ from oncecast.streams.writer import LINGER, VALUE_BYTES_MAX
 if TYPE_CHECKING:
     from oncecast.streams.host import Thread
 
-TAKE_MAX = 512  # maximum values that an iterator takes at a time
+TAKE_MAX = 512  # maximum number of values that an iterator takes at a time
 
 
 class Stream:
@@ -38,7 +38,7 @@ class Writer:
     def __init__(self, thread: Thread, of: writer.Writer) -> None:
         self._thread, self._of = thread, of
         self._buffer: deque[tuple[bytes, bytes]] = deque()
-        self._lock = Lock()  # held while a value is added, so that the buffer space stays valid
+        self._lock = Lock()  # held while a value is added, so that `buffer_space` stays valid
         self._scheduled = False
 
     @property
@@ -105,7 +105,7 @@ class Reader:
 
     def __init__(self, thread: Thread, of: reader.Reader) -> None:
         self._thread, self._of = thread, of
-        self._taken: deque[Sample] = deque()  # left over from an earlier iteration
+        self._taken: deque[Sample] = deque()  # samples left over from an earlier iteration
 
     @property
     def writers(self) -> tuple[NodeId, ...]:

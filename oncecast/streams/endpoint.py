@@ -29,7 +29,7 @@ from oncecast.streams.protocols.policies import QoS
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-EVENTS_MAX = 1000  # maximum unread events; after that, the oldest are dropped
+EVENTS_MAX = 1000  # maximum number of unread events; beyond this, the oldest are dropped
 
 StreamEvent = (
     Matched

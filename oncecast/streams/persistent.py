@@ -25,7 +25,7 @@ from oncecast.wire.retention import Policy
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-FEED_MAX = 512  # maximum values that a reader fetches from the topic at a time
+FEED_MAX = 512  # maximum number of values that a reader fetches from the topic at a time
 
 
 class PersistentWriter(Writer):
@@ -35,7 +35,7 @@ class PersistentWriter(Writer):
         self._topic_exists = False
 
     def _update_buffer_space(self) -> None:
-        self.buffer_space = 0  # never buffer values, because each must be stored first
+        self.buffer_space = 0  # values are never buffered, because each must be stored first
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
         """Write a value, and return when it is on disk. Raise OncecastError if that fails.

@@ -29,7 +29,7 @@ class Reader(Endpoint):
     def __init__(self, node: Host, name: str, qos: QoS) -> None:
         super().__init__(node, name, qos)
         self._loop = asyncio.get_running_loop()
-        self._low = qos.samples_max // 2  # at this length, waiting writers may continue
+        self._low = qos.samples_max // 2  # number of values at which waiting writers may continue
         self._waiting: list[asyncio.Future[None]] = []  # one for each task that waits for a value
 
     def opened(self, pure: reading.Reader) -> None:

@@ -23,7 +23,7 @@ from oncecast.streams.protocols.policies import QoS
 if TYPE_CHECKING:
     from oncecast.streams.host import Host
 
-BATCH_VALUES = 512  # maximum values sent together
+BATCH_VALUES = 512  # maximum number of values that are sent together
 BATCH_BYTES = 1 << 17
 VALUE_BYTES_MAX = 16 << 20
 LINGER = 5.0  # maximum seconds that a closing writer waits for its readers
@@ -42,7 +42,7 @@ class Writer(Endpoint):
         self._keys: list[bytes] = []
         self._bytes = 0
         self._idle, self._busy = True, False
-        self.buffer_space = 0  # values that may be buffered without asking the protocol
+        self.buffer_space = 0  # number of values that may be buffered without asking the protocol
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._stable: Observable[int] = Observable(1)
 

@@ -22,9 +22,9 @@ from oncecast.wire.batch_layout import (
     seal_columns,
 )
 
-ZSTD_FROM = 1024  # smaller batches are not compressed
+ZSTD_FROM = 1024  # minimum size of a batch that is compressed
 
-# Maximum overhead per message: two lengths, a count and a time.
+# Maximum overhead of a message: two lengths, a count and a time.
 _MESSAGE_BYTES = 20
 _PAIR_BYTES = 8
 

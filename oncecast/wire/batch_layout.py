@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x8aocBatch"
 COLUMNS = 1
-FOREIGN = 256  # formats from this number on are foreign; nodes pass them on unopened
+FOREIGN = 256  # formats from this number on are foreign; nodes pass such batches on unopened
 KAFKA = 256  # the batch contains a Kafka record batch
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
 NO_KEY = 0xFFFFFFFF  # key length of a message without a key
@@ -88,9 +88,9 @@ class Columns(NamedTuple):
 
     header: Header
     data: bytes
-    times: int  # int64 per message; present if TIMES is set
+    times: int  # int64 for each message; present only if TIMES is set
     value_lengths: int  # uint32 per item, as in all length and count columns
-    key_lengths: int  # present if KEYS is set
+    key_lengths: int  # present only if KEYS is set
     header_counts: int  # number of headers per message; present if HEADERS is set
     name_lengths: int
     header_lengths: int

@@ -32,8 +32,8 @@ from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
 from oncecast.wire.timing import TIMING_LEVEL, Timing
 from oncecast.wire.transactions import TRANSACTION_LEVEL, EndTransaction
 
-ANY_EPOCH = -1  # take over unconditionally, as older clients do
-SEEK_LEVEL = 2  # from this feature level on, no seek takes effect twice
+ANY_EPOCH = -1  # take over from any process, as older clients do
+SEEK_LEVEL = 2  # from this feature level on, a repeated seek has no second effect
 
 # Where to start reading. If that message is no longer kept, reading starts at the nearest one.
 
@@ -288,7 +288,7 @@ class Stage(Value, tag="Stage"):
     at: int
     batch: bytes
     run: str = ""
-    epoch: int = 0  # of a source that was opened for transactions
+    epoch: int = 0  # epoch of a source that was opened for transactions, or 0
 
 
 class PublishStaged(Value, tag="PublishStaged"):
@@ -389,9 +389,9 @@ class CreateToken(Value, tag="CreateToken"):
     id: str
     principal: str
     salt: bytes
-    hash: bytes  # SHA-256 of salt and secret
+    hash: bytes  # SHA-256 of the salt and the secret
     at: int
-    lifetime_us: int = 0  # 0 if the token never expires
+    lifetime_us: int = 0  # validity of the token in microseconds; 0 if it never expires
     token: str = ""
 
 

@@ -194,7 +194,7 @@ class Look(Value, tag="Look"):
     prefix: str = ""
     after: str = ""
     limit: int = 1000
-    subscriptions: bool = True  # False omits subscriptions, of which there may be many
+    subscriptions: bool = True  # whether to include subscriptions, of which there may be many
 
 
 OPEN_SHOWN = 1000
@@ -209,11 +209,12 @@ class SharedView(Value, tag=False):
     """
 
     settings: Shared
-    dead_letters: str  # the dead-letter topic
+    dead_letters: str  # name of the dead-letter topic
     workers: int
     leased: int
-    waiting: int  # waiting for redelivery, or for an earlier message with the same key
-    dead: int  # dead letters that are not buried yet
+    # Number of messages that wait for redelivery, or for an earlier message with the same key.
+    waiting: int
+    dead: int  # number of dead letters that are not buried yet
     fresh: int = 0
     open: tuple[tuple[int, int], ...] = ()
 
@@ -226,7 +227,7 @@ class SharedView(Value, tag=False):
 class SubscriptionView(Value, tag=False):
     name: str
     cursor: int
-    lag: int  # messages that are not acknowledged
+    lag: int  # number of messages that are not acknowledged
     epoch: int
     attached: bool
     shared: SharedView | None = None  # None if the subscription is exclusive
@@ -241,7 +242,7 @@ class TopicView(Value, tag=False):
     policy: Policy
     subscriptions: tuple[SubscriptionView, ...]
     producers: int
-    delayed: int = 0  # messages that are not due yet, and so not in the topic
+    delayed: int = 0  # number of delayed messages that are not due yet, and so not in the topic
 
 
 class View(Value, tag="View"):
@@ -267,11 +268,11 @@ class Scan(Value, tag="Scan"):
     id: int
     topic: str
     start: do.Start
-    until: int = -1  # -1 for the current end
+    until: int = -1  # the offset before which to stop; -1 for the current end
     bytes: int = 0
     topic_id: int = 0
     any_replica: bool = False
-    wait_ms: int = 0  # how long to wait for a message if there is none; older nodes do not wait
+    wait_ms: int = 0  # maximum milliseconds to wait for a message; older nodes do not wait
 
 
 class Scanned(Value, tag="Scanned"):
@@ -318,7 +319,7 @@ class MemberView(Value, tag=False):
     applied: int
     silent: bool
     reachable: bool | None = None
-    heard: float = -1.0  # seconds since the last message
+    heard: float = -1.0  # seconds since the last message, or -1 if unknown
     level: int = 0  # the highest feature level that it supports; 0 if unknown
 
 
@@ -330,7 +331,7 @@ class GroupView(Value, tag="GroupView"):
     leader: str
     quorum: bool
     version: int  # membership version
-    size: int  # target number of replicas
+    size: int  # target number of replicas in the group
     applied: int
     members: tuple[MemberView, ...]
     offers: tuple[str, ...]  # nodes waiting to become members; empty unless `node` leads
@@ -347,7 +348,7 @@ class LookAccess(Value, tag="LookAccess"):
 class TokenView(Value, tag=False):
     id: str
     principal: str
-    expires_us: int  # 0 for never
+    expires_us: int  # when the token expires; 0 for never
 
 
 class AccessView(Value, tag="AccessView"):
@@ -386,7 +387,7 @@ class LeaveRing(Value, tag="LeaveRing"):
 class ProcessView(Value, tag=False):
     process: str
     version: str
-    group: str  # the group that this process founded; it has the same position
+    group: str  # the group that this process founded, which has the same position
     position: str  # hexadecimal
     seats: tuple[str, ...]
 

@@ -36,7 +36,7 @@ MILLISECOND = 1000  # microseconds
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
-PREFIX_BYTES = 12  # base offset and length
+PREFIX_BYTES = 12  # size of the base offset and the length
 CHECKED_FROM = 21
 NO_PRODUCER = -1
 
@@ -297,7 +297,7 @@ def _open_snappy(data: bytes) -> bytes:
 
 
 def _snappy_block(data: bytes) -> bytes:
-    size = shift = 0  # A block starts with its uncompressed size, as a varint.
+    size = shift = 0  # a block starts with its uncompressed size, as a varint
     for byte in data[:5]:
         size |= (byte & 0x7F) << shift
         shift += 7

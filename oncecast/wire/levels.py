@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-KNOWN = 4  # the highest level that this program supports
+KNOWN = 4  # the highest feature level that this program supports
 
 
 def level_of(command: type) -> int:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from oncecast.kernel.protocol import Value
 
 NAME_BYTES_MAX = 255
-PARTS_MAX = 10_000  # maximum staged parts in one publish
+PARTS_MAX = 10_000  # maximum number of staged parts in one publish
 DIGEST_BYTES_MAX = 64  # maximum size of a content digest
 
-# Limits for users, tokens and rules. They affect results, so they must never change.
+# Limits for users, tokens and rules. Results depend on these limits, so they must never change.
 USERS_MAX = 10_000
 TOKENS_MAX = 10_000
 RULES_MAX = 10_000
@@ -30,16 +30,19 @@ class Limits(Value, tag="Limits"):
     sources_max: int = 10_000
     staged_parts_max: int = 100_000
     staged_bytes_max: int = 16 << 30
-    # Parts that are never published would prevent log truncation.
+    # Staged parts that are never published would prevent log truncation.
     staged_age_us: int = 7 * 24 * 3600 * 1_000_000
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
-    directories_max: int = 0  # state directories per producer name; 0 keeps the last 4
-    clock_step_us: int = 0  # maximum step of trusted time per stamp; 0 for no limit
-    producer_idle_us: int = 0  # idle time before a producer's record is deleted; 0 for never
-    source_idle_us: int = 0  # idle time before a source's record is deleted; 0 for never
-    subscriptions_total_max: int = 0  # across all topics; 0 for no limit
-    producers_total_max: int = 0  # across all topics; 0 for no limit
+    directories_max: int = 0  # maximum state directories per producer name; 0 to keep the last 4
+    # Maximum step of the trusted time per stamp, in microseconds; 0 for no limit.
+    clock_step_us: int = 0
+    # Idle time after which the record of a producer is deleted; 0 for never.
+    producer_idle_us: int = 0
+    source_idle_us: int = 0  # idle time after which the record of a source is deleted; 0 for never
+    # Maximum number of subscriptions over all topics; 0 for no limit.
+    subscriptions_total_max: int = 0
+    producers_total_max: int = 0  # maximum number of producers over all topics; 0 for no limit
 
 
 LIMITS = Limits(

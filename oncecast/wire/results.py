@@ -8,7 +8,7 @@ from oncecast.wire.sharing import Run
 
 
 class TopicCreated(Value, tag="TopicCreated"):
-    topic_id: int  # unique: a topic that is deleted and recreated gets a new id
+    topic_id: int  # a topic that is deleted and recreated gets a new id
     already: bool
 
 
@@ -25,7 +25,7 @@ class LimitsSet(Value, tag="LimitsSet"):
 
 
 class Ticked(Value, tag="Ticked"):
-    topics: tuple[str, ...] = ()  # topics that delayed messages have entered
+    topics: tuple[str, ...] = ()  # topics that received messages whose delay has ended
 
 
 class Opened(Value, tag="Opened"):
@@ -46,7 +46,7 @@ class Appended(Value, tag="Appended"):
 
     offset: int
     count: int
-    kept: bool  # False if no reader can ever get the messages
+    kept: bool  # whether the messages are kept; False if no reader can ever get them
 
 
 class Already(Value, tag="Already"):

@@ -42,17 +42,18 @@ from oncecast.kernel.topic_tag import tag_of
 
 SHARED_LEVEL = 2  # the feature level of all commands and rules of this module
 
-# Limits. They decide results, so they must never change.
-WINDOW_MAX = 10_000  # messages that one worker holds
-IN_FLIGHT_MAX = 1_000_000  # leased messages of one subscription
-OPEN_MAX = 1_000_000  # messages of one subscription that are leased or wait for another delivery
-WORKERS_MAX = 10_000  # workers of one subscription
-SETTLED_MAX = 10_000  # offsets in one Settle
+# Limits. Results depend on these limits, so they must never change.
+WINDOW_MAX = 10_000  # maximum number of messages that one worker holds
+IN_FLIGHT_MAX = 1_000_000  # maximum number of leased messages of one subscription
+# Maximum number of messages of one subscription that are leased or wait for another delivery.
+OPEN_MAX = 1_000_000
+WORKERS_MAX = 10_000  # maximum number of workers of one subscription
+SETTLED_MAX = 10_000  # maximum number of offsets in one Settle
 REASON_BYTES_MAX = 1000
-REASONS_BYTES_MAX = 100_000  # total size of the reasons in one Settle
+REASONS_BYTES_MAX = 100_000  # maximum total size of the reasons in one Settle, in bytes
 DELIVERIES_MAX = 1_000_000
 DURATION_MAX_US = 365 * 24 * 3600 * 1_000_000
-WORKER_IDLE_US = 600 * 1_000_000  # idle time before the record of an unused worker is deleted
+WORKER_IDLE_US = 600 * 1_000_000  # idle time after which the record of an unused worker is deleted
 
 BY_BACKOFF = -1  # the delay of a release that asks for the backoff of the subscription
 
@@ -76,7 +77,7 @@ DEAD_HEADERS = (
 # Values of DEAD_REASON.
 REJECTED = "rejected"
 EXHAUSTED = "exhausted"  # a worker has released the last allowed delivery
-EXPIRED = "expired"  # the time to live of the message is over
+EXPIRED = "expired"  # the time to live of the message has ended
 LEASE_ENDED = "lease-ended"  # the lease of the last allowed delivery has ended
 WORKER_LOST = "worker-lost"  # the worker of the last allowed delivery has disconnected
 
@@ -89,11 +90,12 @@ class Shared(Value, tag="Shared"):
     """
 
     lease_us: int = 30 * 1_000_000
-    deliveries_max: int = 10  # 0 for no limit
-    backoff_min_us: int = 1_000_000  # delay before the second delivery; it doubles each time
+    deliveries_max: int = 10  # maximum deliveries of a message; 0 for no limit
+    # Delay before the second delivery; it doubles for each further delivery.
+    backoff_min_us: int = 1_000_000
     backoff_max_us: int = 60 * 1_000_000
-    in_flight_max: int = 100_000  # leased messages at one time
-    dead_letters: str = ""  # the dead-letter topic; empty for `dead_letter_topic`
+    in_flight_max: int = 100_000  # maximum number of messages leased at a time
+    dead_letters: str = ""  # name of the dead-letter topic; empty for `dead_letter_topic`
     by_key: bool = False
 
     @property
@@ -144,7 +146,8 @@ class Settle(Value, tag="Settle"):
     reject: tuple[Reject, ...] = ()
     unused: tuple[Run, ...] = ()
     renew: tuple[Run, ...] = ()
-    leave: bool = False  # the worker leaves: release all other messages that it holds
+    # Whether the worker leaves, which releases all other messages that it holds.
+    leave: bool = False
 
     @property
     def runs(self) -> int:

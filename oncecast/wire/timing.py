@@ -17,17 +17,17 @@ from oncecast.kernel.protocol import Value
 
 TIMING_LEVEL = 4  # the feature level of all commands and rules about delays and times to live
 
-# Limits. They decide results, so they must never change.
+# Limits. Results depend on these limits, so they must never change.
 DAYS_MAX = 366
 TIMING_MAX_US = DAYS_MAX * 24 * 3600 * 1_000_000
-DELAYED_MAX = 1_000_000  # delayed batches of one topic
-RELEASED_MAX = 1000  # delayed batches of one topic that one Tick releases
+DELAYED_MAX = 1_000_000  # maximum number of delayed batches of one topic
+RELEASED_MAX = 1000  # maximum number of delayed batches of one topic that one Tick releases
 
 
 class Timing(Value, tag=False):
     delay_us: int = 0
-    due_us: int = 0  # microseconds since 1970; 0 without a fixed time
-    ttl_us: int = 0  # 0 for no limit
+    due_us: int = 0  # microseconds since 1970; 0 if the time is not fixed
+    ttl_us: int = 0  # time to live in microseconds; 0 for no limit
 
     @property
     def delays(self) -> bool:

@@ -37,13 +37,13 @@ from oncecast.wire.sharing import Run
 
 TRANSACTION_LEVEL = 3  # the feature level of all commands and rules of this module
 
-# Limits. They decide results, so they must never change. A command at all of these limits has fewer
-# items than a frame may have.
-UNFINISHED_MAX = 100  # transactions of one source whose results are kept
-TOPICS_MAX = 500  # topics with messages in the command
-STAGED_MAX = 5000  # staged parts of one transaction
+# Limits. Results depend on these limits, so they must never change. A command at all of these
+# limits has fewer items than a frame may have.
+UNFINISHED_MAX = 100  # maximum number of transactions of one source whose results are kept
+TOPICS_MAX = 500  # maximum number of topics with messages in one command
+STAGED_MAX = 5000  # maximum number of staged parts of one transaction
 SUBSCRIPTIONS_MAX = 500
-JOBS_MAX = 2000  # acknowledged messages of shared subscriptions
+JOBS_MAX = 2000  # maximum number of acknowledged messages of shared subscriptions
 
 assert STAGED_MAX <= PARTS_MAX
 

@@ -15,7 +15,7 @@ RAW, RLE, COMPRESSED = range(3)
 # Bits of the frame header descriptor.
 SINGLE_SEGMENT, RESERVED, CHECKSUM, DICTIONARY = 0x20, 0x08, 0x04, 0x03
 
-_CONTENT_SIZE_BYTES = (0, 2, 4, 8)  # by flag; a single segment has at least one byte
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)  # by flag; a single segment has a size of at least one byte
 
 
 def frame_fault(frame: bytes | memoryview, size: int) -> str:

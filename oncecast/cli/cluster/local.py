@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from oncecast.client.blocking import Client
 
-TOGETHER = 30.0  # seconds for all nodes to become members
-A_SHARE = 5.0  # extra seconds per process of a ring, because they join one by one
+TOGETHER = 30.0  # seconds until all nodes must be members
+A_SHARE = 5.0  # additional seconds for each process of a ring, because processes join one by one
 STOP = 10.0  # seconds between SIGTERM and SIGKILL
-NODES = 3  # default number of nodes, and replicas per group
+NODES = 3  # default number of nodes, and of replicas per group
 RING_FLAG = "--own-group"
 KILLED, LEFT = "was killed; restart it", "has left; restart it"
 LOG, DATA = "node.log", "data"

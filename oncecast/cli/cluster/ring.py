@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ANSWER = 3.0  # seconds to wait for an answer from a process
 FIND = 3.0  # maximum seconds to find the leader of a group
-ASKED = 16  # maximum groups to ask
+ASKED = 16  # maximum number of groups to query
 LOOK_EVERY = 0.3
 NO_RING = "is not a process of a ring: it was started without --own-group"
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from oncecast.wire.frames import ArcView, RingView, TreeView
 
 REPLICAS = 3  # replicas per group, if the ring has enough processes
-NAMED = 8  # maximum names per line; the rest are only counted
-WHOLE = 1 << 256  # ids on the ring
+NAMED = 8  # maximum names per line; further names are only counted
+WHOLE = 1 << 256  # number of ids on the ring
 
 ANGLES = ("├── ", "│   ", "└── ", "    ")
 PLAIN_ANGLES = ("|-- ", "|   ", "`-- ", "    ")  # for terminals without Unicode
@@ -21,11 +21,11 @@ class RingGroup(NamedTuple):
     """A group, its position on the ring, and the process that created it."""
 
     position: str
-    process: str  # "" if the process is not reachable
+    process: str  # the process, or "" if it is not reachable
     version: str
     group: str
-    size: int  # number of ids owned
-    leader: str  # the process that leads, or ""
+    size: int  # number of ids that the group owns
+    leader: str  # the process that leads the group, or "" if it is unknown
     replicas: tuple[str, ...]  # reachable processes
     away: tuple[str, ...]  # unreachable processes
     applied: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oncecast.coordination.handles import Queue
 
 ANSWER_WITHIN = 30.0
-TOGETHER = 64  # maximum elements put or taken at once
+TOGETHER = 64  # maximum number of elements put or taken at a time
 LOOK_EVERY = 0.02
 # New elements arrive by gossip. Older ones arrive when processes compare their copies.
 QUIET = 4 * HEARTBEAT
@@ -148,7 +148,7 @@ async def run_stats(arguments: argparse.Namespace) -> int:
         queue = node.queue(arguments.name)
         await quiet(queue)
         keepers = [each for each in node.acceptors if each in node.group.view]
-        guests = len(node.group.view) - len(keepers) - 1  # except this process
+        guests = len(node.group.view) - len(keepers) - 1  # all other processes except the keepers
         facts = {
             "queue": arguments.name,
             "length": len(queue),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from oncecast.coordination import Node, QoS, Sample
     from oncecast.streams.reader import Reader
 
-KEYS_SHOWN = 64  # maximum characters printed of a key
+KEYS_SHOWN = 64  # maximum number of characters shown of a key
 FLUSH_WITHIN = 30.0
 QUALITIES = {
     "--deadline": "maximum time between values of a key (default: no limit)",

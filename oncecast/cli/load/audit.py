@@ -29,8 +29,9 @@ class Reading:
     """The deliveries to one subscription. The topic is new, so offsets start at 0."""
 
     next: int = 0  # the offset of the next delivery
-    seen: int = 0  # all earlier offsets were delivered at least once
-    last: dict[str, int] = field(default_factory=dict)  # highest sequence by producer
+    seen: int = 0  # all offsets before this one were delivered at least once
+    # Highest delivered sequence number, by producer.
+    last: dict[str, int] = field(default_factory=dict)
     lost: int = 0
     duplicated: int = 0
     out_of_order: int = 0

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 256  # maximum puts in flight per producer
 IN_FLIGHT_BYTES = 32 * 1024 * 1024
-MANY = 200  # maximum messages per get
-AGAIN = 0.02  # share of gets whose messages are requested again
-LEAVE = 0.01  # share of gets after which the reader disconnects without an ack
+MANY = 200  # fraction of gets after which the reader requests the same messages again
+AGAIN = 0.02  # fraction of gets after which the reader disconnects without an ack
+LEAVE = 0.01  # fraction of gets after which the reader subscribes again
 RESUBSCRIBE = 0.01  # share of gets after which the reader subscribes again
 
 

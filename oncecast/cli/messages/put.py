@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oncecast.client.client import Client
 
 READ = 256 * 1024  # maximum bytes per read from standard input
-TOGETHER = 1000  # maximum puts at a time
+TOGETHER = 1000  # maximum number of puts at a time
 
 
 def configure(

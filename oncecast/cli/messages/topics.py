@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"k": 2**10, "M": 2**20, "G": 2**30}
-MOST = 2**62  # maximum microseconds or bytes
+MOST = 2**62  # maximum age in microseconds, or size in bytes
 
 
 def configure(

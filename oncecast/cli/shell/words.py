@@ -145,7 +145,7 @@ class Completion:
         options = {name: action for action in leaf._actions for name in action.option_strings}
         positionals = [action for action in leaf._actions if not action.option_strings]
         given: list[str] = []  # positional arguments so far
-        option_value = False  # the next word is the value of an option
+        option_value = False  # whether the next word is the value of an option
         for word in rest:
             if option_value:
                 option_value = False

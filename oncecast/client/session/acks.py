@@ -40,7 +40,8 @@ class Acks:
         self._sent_before = offset  # the same, without the first copy of the call in flight
         self.confirmed = offset  # the node has confirmed the acks before this offset
         self._calling = False
-        self._waiting: list[tuple[int, int]] = []  # tickets, each with the offset it waits for
+        # Tickets of acks, each with the offset that it waits for.
+        self._waiting: list[tuple[int, int]] = []
         self.due = NEVER
 
     def advance(self, upto: int) -> None:

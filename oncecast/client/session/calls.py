@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
 Then = Callable[[Outcome], None]
-# Calls of the session itself. A copy of one that was executed changes nothing for the application.
+# Calls that the session makes for itself. If a copy is executed again, nothing changes for the
+# application.
 ITS_OWN = (OpenProducer, Attach, OpenSource)
 
 
@@ -72,7 +73,7 @@ class Waiting:
         self.message, self.topic, self.then = message, topic, then
         self.timeout, self.deadline, self.patience = timeout, deadline, patience
         self.refusal: Overloaded | None = None  # the last answer from a busy node
-        self.sends = 0  # copies sent so far
+        self.sends = 0  # number of copies sent so far
 
     @property
     def may_have_run(self) -> bool:

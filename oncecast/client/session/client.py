@@ -67,8 +67,8 @@ from oncecast.wire.frames import (
     WorkEnded,
 )
 
-READ_AHEAD = 16_384  # maximum messages per subscription queued in the client
-OUTBOX_BYTES = 4 * 1024 * 1024  # outbox size at which settled batches are dropped
+READ_AHEAD = 16_384  # maximum messages of a subscription in the client's queue
+OUTBOX_BYTES = 4 * 1024 * 1024  # size of the outbox at which settled batches are dropped
 
 
 Seen = View | Scanned | GroupView | RingView | AccessView
@@ -116,7 +116,7 @@ class ClientSession(Protocol):
         self._transactions = Transactions(self, self.identity, self.calls)
         self.works = Works(self, self.identity, self._alarm, self.calls, self.routes)
         self._read_ahead = read_ahead
-        self._restored = False  # an earlier process has used this outbox
+        self._restored = False  # whether an earlier process has used this outbox
 
     @property
     def producer(self) -> str:
@@ -210,7 +210,7 @@ class ClientSession(Protocol):
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
     ) -> None:
         reader = self.readers.get((request.topic, request.subscription))
-        if reader is None:  # The reader has ended and the application knows why.
+        if reader is None:  # The reader has ended, and the application knows the reason.
             if not isinstance(request, local.Want | local.Again):
                 gone = NotSubscribed(request.topic, request.subscription)
                 self._finished(request.ticket, gone)
@@ -234,7 +234,7 @@ class ClientSession(Protocol):
         else:
             route = self.routes.whose(sender)
             if route is None:
-                return  # the session has left this node
+                return  # the session no longer uses this node
         if route.astray and not isinstance(message, Elsewhere | GroupView | RingView):
             route.found()
         # Check the most frequent types first: isinstance is slow for structs when it fails.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_BYTES = 8 * 1024 * 1024
-UNREPORTED_BYTES_MAX = WINDOW_BYTES // 8  # bytes that may arrive before the next Fetch
+UNREPORTED_BYTES_MAX = WINDOW_BYTES // 8  # maximum bytes that may arrive before the next Fetch
 
 
 class Credit:
@@ -23,10 +23,10 @@ class Credit:
         self._limit = 0  # offset at which the credit ends
         self._bytes_limit = 0  # total bytes at which the credit ends
         self._bytes = 0  # total bytes that have arrived
-        self._queued: deque[tuple[int, int]] = deque()  # end offset and size of each waiting batch
+        self._queued: deque[tuple[int, int]] = deque()  # end offset and size of each queued batch
         self._queued_bytes = 0
-        self.unreported_bytes = 0  # bytes that have arrived since the last grant
-        self.excesses = 0  # deliveries beyond the credit
+        self.unreported_bytes = 0  # number of bytes that have arrived since the last grant
+        self.excesses = 0  # number of deliveries beyond the credit
 
     def grant(self, offset: int, delivered: int) -> tuple[int, int]:
         """Grant new credit from `offset` on. Return how many messages and bytes it allows.

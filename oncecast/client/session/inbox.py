@@ -16,10 +16,10 @@ class Inbox:
     def __init__(self, *, auto_ack: bool) -> None:
         self.queue: deque[Message] = deque()
         self.auto_ack = auto_ack
-        self.mark = 0  # notify the session at this queue length
+        self.mark = 0  # queue length at which the session is notified
         self._end = 0  # the offset after the last queued message
         self._acked = 0  # all messages before this offset were acknowledged explicitly
-        self.last = 0  # number of messages taken last
+        self.last = 0  # number of messages in the last take
 
     @property
     def delivered(self) -> int:

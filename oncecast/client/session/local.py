@@ -281,10 +281,10 @@ class Handle(Value):
     topic: str
     subscription: str
     accept: tuple[tuple[int, int], ...] = ()
-    release: tuple[tuple[int, int, int, str], ...] = ()  # with a delay and a reason
-    reject: tuple[tuple[int, int, str], ...] = ()  # with a reason
+    release: tuple[tuple[int, int, int, str], ...] = ()  # each lease with a delay and a reason
+    reject: tuple[tuple[int, int, str], ...] = ()  # each lease with a reason
     unused: tuple[tuple[int, int], ...] = ()
-    transacted: tuple[tuple[int, int], ...] = ()  # acknowledged by a transaction
+    transacted: tuple[tuple[int, int], ...] = ()  # leases that a transaction has acknowledged
 
 
 class Confirm(Value):

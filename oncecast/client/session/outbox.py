@@ -51,9 +51,10 @@ class Outgoing:
         self.flow, self.ticket, self.record, self.timing = flow, ticket, record, timing
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # ids of the calls that carried the batch
-        self.sent = ticket == 0  # may have been sent, as any restored batch may
+        # Whether the batch may have been sent; true for every restored batch.
+        self.sent = ticket == 0
         self.sends = int(self.sent)
-        self.led = 0  # id of the last call, if it was sent when all earlier batches were settled
+        self.led = 0  # id of the last call, if all earlier batches were settled when it was sent
         self.refused: AnyRefusal | None = None
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RETRY_MIN, RETRY_MAX = 0.5, 8.0
 SLOWEST = 64 * 1024  # bytes per second that even a slow node can store
-ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; more than a client and a node can have in flight
+ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes; a client and a node cannot have more in flight
 
 
 class Patience:
@@ -43,9 +43,9 @@ class Patience:
         self._host, self._alarm, self._routes, self._topic = host, alarm, routes, topic
         self.attempts = 0
         self.due = NEVER
-        self._asked_at = 0.0  # bytes moved at the first check
-        self._seen = NEVER  # bytes moved at the last check
-        self._storing = 0.0  # seconds that the node may need to store the request
+        self._asked_at = 0.0  # number of bytes moved at the first check
+        self._seen = NEVER  # number of bytes moved at the last check
+        self._storing = 0.0  # seconds that the node may need to store the batch of the request
 
     def begin(self, size: int = 0) -> None:
         """Start waiting for an answer. The node must store `size` bytes before it can answer."""

@@ -53,7 +53,7 @@ from oncecast.wire.timing import Timing
 if TYPE_CHECKING:
     from oncecast.client.session.route import Route
 
-WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # maximum in flight
+WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # maximum batches, and maximum bytes, in flight
 
 
 class Numbers:
@@ -62,7 +62,7 @@ class Numbers:
     __slots__ = ("base", "logged", "record", "shift", "topic_id")
 
     def __init__(self) -> None:
-        self.topic_id = 0  # 0 if nothing has been sent yet
+        self.topic_id = 0  # id of the topic, or 0 if nothing was sent yet
         self.shift = 0
         self.base = 0  # the first sequence that the shift applies to
         self.record = 0  # id of the topic's record of this producer
@@ -91,19 +91,20 @@ class Flow:
         self._patience = patience
         self.topic = topic
         self._incarnation, self._incarnations = identity.incarnation, 0
-        self.epoch = 0  # 0 if not open
+        self.epoch = 0  # the epoch of this process, or 0 if the producer is not open
         self._held = 0  # the last epoch that this process held, or 0
         self._current = 0  # the epoch that the next open takes over from
-        self._alone = False  # whether no other state directory has put with this record
+        # Whether this is the only state directory that has put messages with this record.
+        self._alone = False
         self._opening = False
         self.failed: AnyRefusal | None = None  # the refusal for all later batches
-        self.busy: Overloaded | None = None  # the last answer from a busy node
+        self.busy: Overloaded | None = None  # the last refusal from a busy node
         self._numbers = Numbers()
         self.number = 0  # number of the next message
         # By number, in order. A plain dict finds its first key slowly after many deletions.
         self.unsettled: OrderedDict[int, Outgoing] = OrderedDict()
-        self._next = 0  # batches from this number on are not in flight
-        self._window = 0  # maximum batches in flight
+        self._next = 0  # batches from this number on have not been sent
+        self._window = 0  # maximum number of batches in flight
         self._in_flight = self._in_flight_bytes = 0
         self._mark = 0  # calls with lower ids were sent before the last rewind
 
@@ -157,7 +158,8 @@ class Flow:
         outgoing.ids.append(id_)
         outgoing.sent = True
         outgoing.sends += 1
-        outgoing.refused = None  # This copy may be stored, whatever the answer to an earlier one.
+        # This copy may be stored, whatever the answer to an earlier copy was.
+        outgoing.refused = None
         outgoing.led = id_ if outgoing.number == self.settled else 0
         self._calls_in_flight[id_] = outgoing
         sequence = outgoing.number + self._numbers.shift
@@ -221,7 +223,7 @@ class Flow:
         """
         first = next(iter(self.unsettled.values()))
         if first.ticket:
-            self._forgotten()  # A batch sent in an earlier epoch may be stored.
+            self._forgotten()  # A batch that was sent in an earlier epoch may be stored.
             self._fail_all(why)
         else:
             self._withdraw(why)

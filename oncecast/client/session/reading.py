@@ -47,8 +47,8 @@ from oncecast.wire.results import Acked, Attached, Detached, Sought
 if TYPE_CHECKING:
     from oncecast.client.session.route import Route
 
-EXCESSES_MAX = 100  # deliveries beyond the credit before the reader gives up
-DAMAGED_MAX = 3  # unreadable deliveries at one offset before the reader gives up
+EXCESSES_MAX = 100  # number of deliveries beyond the credit at which the reader gives up
+DAMAGED_MAX = 3  # number of unreadable deliveries at one offset at which the reader gives up
 
 
 class Position:
@@ -91,12 +91,12 @@ class Reader:
         self._readers, self._patience = readers, patience
         self.topic, self.subscription, self.push = read.topic, read.subscription, read.push
         self._start_at, self._incarnation = read.start_at, incarnation
-        self.epoch = 0  # 0 if not attached
+        self.epoch = 0  # the epoch of the attachment, or 0 if the reader is not attached
         self.topic_id = 0
         self.ended = False
         self._leaving: Leaving | None = None
-        self._seeks = 0  # seeks started by this reader
-        self._moving = 0  # seeks in flight
+        self._seeks = 0  # number of seeks that this reader has started
+        self._moving = 0  # number of seeks in flight
         self._end_of_topic = 0
         self._suspect_below = 0  # messages before this offset may have been delivered before
         self._fetched = -1  # the offset of the last Fetch
@@ -326,13 +326,14 @@ class Reader:
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
         if isinstance(outcome, NoAnswer):  # a repeated copy was denied
             outcome = errors.Denied()
-        if acks is not self._acks or self.ended:  # requested before a seek or the end
+        # The acks were requested before a seek, or before the reader ended.
+        if acks is not self._acks or self.ended:
             if isinstance(outcome, errors.Refusal):
                 acks.void(outcome)
             return
         match outcome:
             case errors.Repositioned(epoch, cursor):
-                acks.void(Acked(cursor))  # The epoch is over, even if a seek is pending.
+                acks.void(Acked(cursor))  # the epoch has ended, even if a seek is pending
                 self._repositioned(epoch, cursor)
             case errors.Refusal():
                 self._end(outcome)

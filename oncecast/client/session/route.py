@@ -23,13 +23,13 @@ from oncecast.wire.frames import Elsewhere, GroupView, LookGroup
 if TYPE_CHECKING:
     from oncecast.client.session.routes import Routes
 
-NODES_MAX = 64  # nodes kept per group
+NODES_MAX = 64  # maximum number of nodes to remember per group
 REDIAL = 0.1  # seconds
 WAIT_HERE = 0.6  # maximum seconds to wait at a node that knows no leader
-SILENCE = 0.25  # seconds without a message before a leader counts as silent
+SILENCE = 0.25  # seconds after which a leader that sends nothing counts as silent
 ASK_EVERY = 0.1
-RING_SILENCE = 2.0  # longer for a process of a ring, because it may have to ask other processes
-ROUNDS = 2  # rounds through all nodes before the client gives up on the group
+RING_SILENCE = 2.0  # the same for a process of a ring, which may have to ask other processes
+ROUNDS = 2  # number of rounds through all nodes before the client gives up on the group
 
 
 Timer = Redial | AskAround
@@ -64,14 +64,15 @@ class Route:
         self.group = group
         self.nodes, self.node = nodes, nodes[0]
         self.heard = host.now  # time of the last message from the node
-        self.astray = False  # the current node has not answered yet
-        self.led = True  # False after a node reported that it knows no leader
-        self.of_ring = False  # the nodes are processes of a ring
+        self.astray = False  # whether the client waits for the first answer from the current node
+        self.led = True  # whether the node knows a leader, according to its last report
+        self.of_ring = False  # whether the nodes are processes of a ring
         self._lost = NodeId("")  # the node whose link broke last
-        self._tried = False  # `_lost` has been tried again
-        self._strays = 0  # moves since the last answer
-        self._failures = 0  # consecutive broken links
-        self._left: dict[NodeId, int] = {}  # when each node was last left, as a count of moves
+        self._tried = False  # whether the client has tried `_lost` again
+        self._strays = 0  # number of moves since the last answer
+        self._failures = 0  # number of consecutive broken links
+        # By node: the number of moves when the client last left it.
+        self._left: dict[NodeId, int] = {}
         self._leavings = 0  # total moves
         self._waiting = self._asking = False
 

@@ -23,7 +23,7 @@ from oncecast.wire.frames import Owned
 
 BOUND_MAX, GROUPS_MAX = 10_000, 128  # beyond these limits, only entries in use are kept
 SWEEP_EVERY = 60.0  # seconds before an unused binding is deleted
-MISS_MIN = 0.1  # seconds before the first retry; short because topics move quickly
+MISS_MIN = 0.1  # seconds before the first retry; few, because topics move quickly
 FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds before a miss no longer counts
 
 
@@ -34,7 +34,7 @@ class Bound:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self.used = True  # since the last sweep
+        self.used = True  # whether the binding was used since the last sweep
 
 
 class Routes:

@@ -70,10 +70,10 @@ class Settlements:
     ) -> None:
         self._calls, self._answered = calls, answered
         self._topic, self._subscription, self._worker = topic, subscription, worker
-        self.number = 0  # number of the last call
+        self.number = 0  # number of the last settlement call
         self._in_flight: Settle | None = None
         self.accept: Verb[None] = Verb()
-        self.release: Verb[tuple[int, str]] = Verb()  # delay and reason
+        self.release: Verb[tuple[int, str]] = Verb()  # each with a delay and a reason
         self.reject: Verb[str] = Verb()  # reason
         self.unused: Verb[None] = Verb()
         self.renew: Verb[None] = Verb()

@@ -27,7 +27,7 @@ from oncecast.wire.errors import Fenced
 from oncecast.wire.results import SourceOpened
 from oncecast.wire.transactions import UNFINISHED_MAX, EndTransaction
 
-IDLE = 3600.0  # seconds; far less than the time after which a node deletes an idle record
+IDLE = 3600.0  # seconds; a node keeps an idle record much longer
 
 
 class Source:
@@ -37,9 +37,10 @@ class Source:
 
     def __init__(self, name: str, topic: str, epoch: int, *, ring: bool, now: float) -> None:
         self.name, self.topic, self.epoch = name, topic, epoch
-        self.tag = topic if ring else ""  # all topics of its transactions have this tag
-        self.next = 0  # the next number
-        self.unfinished: dict[int, None] = {}  # numbers without a result, lowest first
+        self.tag = topic if ring else ""  # the tag of all topics in its transactions
+        self.next = 0  # number of the next transaction
+        # Numbers of transactions without a result, lowest first.
+        self.unfinished: dict[int, None] = {}
         self.waiting: deque[Begin] = deque()
         self.fenced: Fenced | None = None
         self.used = now

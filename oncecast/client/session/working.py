@@ -56,9 +56,10 @@ if TYPE_CHECKING:
 
 RENEWALS = 3  # per lease
 RENEW_EVERY_MIN = 0.05  # seconds
-HELD_MAX = 2 * WINDOW_MAX  # further messages are dropped; an honest node sends fewer
+# Maximum messages that the session holds for a worker; an honest node does not send more.
+HELD_MAX = 2 * WINDOW_MAX
 
-ENDED = 1 << 48  # numbers of settlements for workers that have ended; no worker counts so far
+ENDED = 1 << 48  # settlement numbers of ended workers start here; no running worker counts this far
 
 Where = tuple[str, str]  # topic and subscription
 
@@ -88,7 +89,7 @@ class Incoming:
     def __init__(self) -> None:
         self.seen = self.token = self.part = 0
         self.offsets: dict[int, None] = {}  # offsets that have arrived under `token`
-        self.asked = (0, 0)  # the last gap for which the worker has asked again
+        self.asked = (0, 0)  # the last gap that the worker has requested again
 
     def accept(self, jobs: Jobs) -> bool:
         """Return whether this is the next part. An earlier part is a duplicate."""
@@ -96,7 +97,8 @@ class Incoming:
             self.token = jobs.token
             self.offsets.clear()
         if jobs.part == 0:
-            self.part = 0  # the node sends the parts again, perhaps without settled messages
+            # The node sends all parts again, perhaps without the messages settled since.
+            self.part = 0
         if (jobs.token, jobs.part) != (self.token, self.part):
             return False
         self.part += 1
@@ -132,7 +134,7 @@ class Worker:
         self.name, self._window = name, join.window
         self._patience = Patience(host, alarm, routes, join.topic)
         self._settlements = Settlements(calls, *self._where, name, self._settled)
-        self._sent_at = 0.0  # when the settlement in flight was sent first
+        self._sent_at = 0.0  # when the settlement in flight was first sent
         # Leases that a transaction has ended while a settlement was in flight.
         self._transacted: dict[Lease, None] = {}
         self._incoming = Incoming()
@@ -259,7 +261,8 @@ class Worker:
                 settlements.unused.add((token, offset), None)
         for token, offset in handle.transacted:
             self._drop(token, offset, [])
-            if self._settlements.busy:  # it may renew a lease that the transaction has ended
+            # The settlement in flight may renew a lease that the transaction has ended.
+            if self._settlements.busy:
                 self._transacted[token, offset] = None
         self._lose(lost)
         self._flush()
@@ -392,7 +395,7 @@ class Works:
         self._calls, self._routes = calls, routes
         self._workers: dict[Where, Worker] = {}
         self._made = self._returns = 0
-        self._returning: dict[str, None] = {}  # ended workers whose messages are on the way back
+        self._returning: dict[str, None] = {}  # ended workers whose messages are being returned
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(list(self._workers.values()))

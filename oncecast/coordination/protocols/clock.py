@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-TIME_MAX = 2**62  # leaves space for later times in 64 bits
+TIME_MAX = 2**62  # leaves space for later times in a 64-bit integer
 
 
 class Stamp(Value, tag=False, order=True):

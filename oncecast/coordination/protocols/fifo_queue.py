@@ -70,7 +70,7 @@ class FifoQueue(Protocol):
         self.asking = NOT_ASKING  # the stamp of this node's request
         self.acks: dict[NodeId, None] = {}
         self.deferred: dict[NodeId, None] = {}  # members that get an Ack after this node's turn
-        self.dropped = 0  # messages from nodes that are not members
+        self.dropped = 0  # number of messages from nodes that are not members
 
     def length(self, queue: str) -> int:
         """Return the number of elements in the local copy."""

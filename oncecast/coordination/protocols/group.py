@@ -18,7 +18,7 @@ from typing import ClassVar, assert_never
 from oncecast.coordination.protocols.events import Join, Leave, ViewChanged
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-KNOWN_MAX = 1000  # maximum known nodes; messages from more nodes are dropped
+KNOWN_MAX = 1000  # maximum number of known nodes; messages from further nodes are dropped
 
 
 class Alive(Value, tag="Alive"):
@@ -46,7 +46,7 @@ class Peer:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.member = False
-        self.suspected = True  # until the first Alive arrives
+        self.suspected = True  # true until the first Alive arrives
 
 
 class Group(Protocol):
@@ -73,7 +73,7 @@ class Group(Protocol):
         self.peers = dict.fromkeys(peer for peer in peers if peer != me)
         self.known = {peer: Peer(suspect_after) for peer in self.peers}
         self.view: tuple[NodeId, ...] = ()
-        self.dropped = 0  # messages from nodes beyond KNOWN_MAX
+        self.dropped = 0  # number of messages from nodes beyond KNOWN_MAX
 
     def start(self) -> None:
         self._beat()

@@ -58,7 +58,7 @@ class LamportMutex(Protocol):
         self.clock = LamportClock(me)
         self.heard = {node: Stamp(0, node) for node in self.others}  # the last stamp of each node
         self.queues: dict[str, RequestQueue] = {}
-        self.dropped = 0  # messages from nodes that are not members
+        self.dropped = 0  # number of messages from nodes that are not members
 
     def request(self, request: Acquire | Release) -> None:
         queue = self._queue(request.lock)

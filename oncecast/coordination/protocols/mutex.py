@@ -92,11 +92,11 @@ class Lock:
         self.freed = 0  # the last token known to be released
         self.queried = 0  # the last token for which a Query was sent
         self.wanted = False  # whether this node waits for the lock or holds it
-        self.asked = 0  # the token that this node has asked for
+        self.asked = 0  # the token that this node has requested
         self.asked_at = 0.0
         self.held = 0  # the token that this node holds
         self.until = 0.0  # when this node's lease ends
-        self.stopped_at = 0.0  # when work under this node's last token has stopped
+        self.stopped_at = 0.0  # when this node stopped its work under its last token
 
 
 class LeaseMutex(Protocol):

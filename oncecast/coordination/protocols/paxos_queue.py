@@ -42,11 +42,11 @@ from oncecast.overlay.events import Delivered, Discard, Disregard, Lost, Message
 from oncecast.overlay.recovery import Recovery
 
 SERIES = "queue/"  # other protocols use other series of the Synod
-# Requesters pick one of this many oldest elements. If all picked the oldest, all but one would
-# lose. If they picked any element, the settled numbers would have many gaps, which members must
-# send to each other.
+# A requester picks one of this many oldest elements. If all requesters picked the oldest element,
+# only one of them would get it. If they picked any element, the settled numbers would have many
+# gaps, which members must send to each other.
 WINDOW = 64
-ENTRUSTED_MAX = 10_000  # deposits to remember, so that none is added twice
+ENTRUSTED_MAX = 10_000  # maximum number of deposits to remember, so that none is added twice
 
 
 class Item(Value):
@@ -149,7 +149,7 @@ class PaxosQueue(Protocol):
         self.publishing: deque[tuple[NodeId, str, int]] = deque()
         self.entrusted: dict[DepositNoted, None] = {}  # deposits added for other nodes
         self.saved_at = 0  # the last record before the last snapshot
-        self.dropped = 0  # broadcasts that cannot be decoded
+        self.dropped = 0  # number of broadcasts that cannot be decoded
 
     def length(self, queue: str) -> int:
         """Return the number of elements in the local copy."""
@@ -311,4 +311,5 @@ class PaxosQueue(Protocol):
         if self.waiting.count(queue):
             self.emit(Dequeued(queue, self.waiting.first(queue), data))
         else:
-            self._publish(queue, data)  # the request was withdrawn, so add the element again
+            # The request was withdrawn, so the element goes back to the queue.
+            self._publish(queue, data)

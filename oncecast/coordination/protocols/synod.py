@@ -120,7 +120,7 @@ class Synod(Protocol):
         self.leadership = Leadership(BOTTOM)
         self.leader = NO_NODE
         self.audience: tuple[NodeId, ...] = self.acceptors
-        self.unsaved = 0  # records since the last snapshot
+        self.unsaved = 0  # number of records since the last snapshot
         self.dropped = 0  # invalid messages
 
     def is_settled(self, series: str, number: int) -> bool:

@@ -7,7 +7,7 @@ from oncecast.kernel.protocol import Value
 from oncecast.overlay.memory import Numbers, Range
 from oncecast.replication.ballot import Ballot
 
-NUMBER_MAX = 2**62  # leaves space for higher numbers in 64 bits
+NUMBER_MAX = 2**62  # leaves space for higher numbers in a 64-bit integer
 
 
 class Petition(Value, tag="Petition"):

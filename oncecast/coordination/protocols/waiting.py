@@ -5,7 +5,8 @@ from __future__ import annotations
 
 class Waiting:
     def __init__(self) -> None:
-        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; True if the ticket waits
+        # By queue and ticket; True if the ticket waits.
+        self._tickets: dict[str, dict[int, bool]] = {}
 
     def add(self, queue: str, ticket: int, patient: bool) -> None:
         self._tickets.setdefault(queue, {})[ticket] = patient

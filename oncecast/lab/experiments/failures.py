@@ -55,7 +55,7 @@ def play(run: Run, note: Note) -> None:
     system.subscribe_all()
     sim, tally = system.sim, system.tally
     tally.counting = True
-    # The first node is the contact of all nodes. If any node fails, the contact fails too.
+    # All nodes joined through the first node. If any nodes fail, this node fails too.
     contact, *others = system.names
     count = round(run.share * run.nodes)
     victims = [contact, *sim.rng.sample(others, count - 1)] if count else []

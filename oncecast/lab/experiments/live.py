@@ -51,10 +51,10 @@ from oncecast.storage.journal import Journal
 SCENARIO = "live"
 NODES, MESSAGES = 10, 100
 REPLICAS, SPARES = 3, 1
-SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds for joining, publishing, and waiting at the end
+SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to wait at the end
 READY_WITHIN = 60.0  # seconds until all processes must be up
 KILL_AFTER = 2.0  # seconds of publishing before the kill
-GRACE = 10.0  # seconds that a process gets to exit on its own
+GRACE = 10.0  # seconds for a process to exit on its own
 PUT_EVERY = 0.02
 
 

@@ -15,7 +15,7 @@ from oncecast.lab.experiments.systems import SYSTEMS
 
 SCENARIO = "publish"
 EVERY = 0.2  # seconds between a node's messages
-SECONDS_LARGE = 5.0  # how long larger systems publish, with few messages per node
+SECONDS_LARGE = 5.0  # seconds of publishing in larger systems, where each node sends few messages
 SETTLE_SECONDS = 5.0
 
 SOURCE_NODES = 20
@@ -23,7 +23,7 @@ SOURCE_PUBLISHES = (10, 25, 50, 75)  # messages per node
 SOURCE_SIZES = (10, 20, 30)
 SIZES_PUBLISHES = 20
 LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # total messages for each number of nodes
-BROADCAST_MAX = 1000  # maximum nodes in a broadcast system; larger systems take minutes
+BROADCAST_MAX = 1000  # maximum nodes of a broadcast system; larger systems would run for minutes
 SEEDS, SEEDS_LARGE = 3, 1
 
 

@@ -29,7 +29,7 @@ SOURCE_TOPICS = 30
 LARGER = (100, 1000, 3000, 10_000)
 POSITIONS = (1, 20)
 OWNERSHIP_SEEDS = {**dict.fromkeys(SOURCE_SIZES, 100), 100: 50, 1000: 10, 3000: 5, 10_000: 3}
-EVEN = "even"  # assigns each topic to a random node, as a baseline
+EVEN = "even"  # the baseline, which assigns each topic to a random node
 
 
 # -- repair --
@@ -86,7 +86,7 @@ def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
 
 def ownership_runs(scale: Scale) -> list[Run]:
     sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
-    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # the topics per node are as with ten nodes
+    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many topics per node as with ten nodes
     return [
         Run(OWNERSHIP, system, nodes, topics, positions, seed=seed)
         for nodes, topics in sizes

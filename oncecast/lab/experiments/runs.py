@@ -22,7 +22,7 @@ class Run(msgspec.Struct, frozen=True):
     system: str
     nodes: int
     messages: int = 0  # total number of messages that the nodes publish
-    positions: int = 1  # positions per node on the ring
+    positions: int = 1  # number of positions of each node on the ring
     share: float = 0.0  # fraction of nodes that fail at the same time
     seed: int = 1
 

@@ -28,7 +28,7 @@ from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.simulator.simulated import Simulation
 
-TOPICS = 30  # the same number as in the original study
+TOPICS = 30  # number of topics, as in the original study
 SUBSCRIBED = 10  # number of topics to which each node subscribes
 SETTLE_SECONDS = 10.0
 SHUFFLE_EVERY = 10.0

@@ -27,7 +27,7 @@ from oncecast.simulator.simulated import Simulation
 
 NEVER = 1e9  # stabilization interval in seconds, for experiments without stabilization
 LOOKUPS = 10_000
-LOOKUPS_PER_RING = 500  # used if the results differ widely between rings
+LOOKUPS_PER_RING = 500  # number of lookups, for results that differ widely between rings
 RINGS_MAX = 50
 EVERY = 0.01  # seconds between lookups
 

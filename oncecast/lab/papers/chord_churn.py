@@ -15,7 +15,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.latency import Exponential
 from oncecast.simulator.simulated import Simulation
 
-STABILIZE = 30.0  # mean seconds between rounds, drawn between 15 and 45
+STABILIZE = 30.0  # mean seconds between rounds, which are drawn from 15 to 45
 DELAY = 0.05
 TIMEOUT = 0.5
 SUCCESSORS = 20

@@ -26,7 +26,8 @@ HEALING_CYCLES = 4
 # These values are read from the paper's curves.
 PAPER_RELIABILITY = {0.95: "about 90%"}
 PAPER_HEALING = {share: "1 to 2" for share in SHARES if share < 0.8}
-LEAST = {0.9: 0.99, 0.95: 0.90}  # minimum reliability; 99.9% for smaller fractions
+# Minimum reliability for large fractions of failed nodes; 99.9% for smaller ones.
+LEAST = {0.9: 0.99, 0.95: 0.90}
 
 
 class Survival(NamedTuple):

@@ -16,7 +16,7 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.overlay.hyparview import HyParView
 from oncecast.simulator.simulated import Simulation
 
-JOIN_EVERY = 0.5  # seconds; a newcomer's walks end before the next node joins
+JOIN_EVERY = 0.5  # seconds between joins; the walks of a node end before the next node joins
 
 Layers = Callable[[NodeId, Random], list[Protocol]]
 World = TypeVar("World")

@@ -22,10 +22,11 @@ from oncecast.overlay.recovery import Recovery
 
 NODES = 10_000
 CYCLES = 5
-WARM_UP = 10  # messages to send before the tree has settled
+WARM_UP = 10  # number of messages after which the tree has settled
 MESSAGES = 5
-GRAFT_AFTER = 2.0  # seconds; a tree of 10,000 nodes is deep and needs time to deliver
-SETTLED = 10.0  # maximum seconds that a broadcast takes, including grafts
+# Seconds; long, because messages need time to cross the deep tree of 10,000 nodes.
+GRAFT_AFTER = 2.0
+SETTLED = 10.0  # maximum duration of a broadcast, with grafts, in seconds
 SHARES = (0.4, 0.6, 0.8)
 CYCLES_AFTER = 4
 CHURN_CYCLES = 100

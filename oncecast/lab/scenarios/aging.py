@@ -18,8 +18,9 @@ from oncecast.wire.retention import Policy
 
 CREATE, LOOK = -1, -2  # tickets of requests that are not puts
 LOOK_EVERY = 0.2
-AHEAD = 20  # maximum puts in flight; even a slow group must store them before the run ends
-FASTEST = 1.25  # the fastest clock rate in a storm; nodes measure ages by their own clocks
+# Maximum number of puts in flight; even a slow group must store them before the run ends.
+AHEAD = 20
+FASTEST = 1.25  # the fastest rate of any clock in a storm; nodes measure ages by their own clocks
 
 
 class Ager(Client):
@@ -29,8 +30,8 @@ class Ager(Client):
 
     def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], habits: Habits) -> None:
         self.stopped = self.empty = False
-        self._asked: dict[int, float] = {}  # ticket -> time of the put
-        self._put: dict[int, float] = {}  # offset -> earliest time of the put
+        self._asked: dict[int, float] = {}  # time of each put, by ticket
+        self._put: dict[int, float] = {}  # the earliest time of the put, by offset
         self._first = 0
         super().__init__(sim, name, nodes, crashes=False, habits=habits)
 

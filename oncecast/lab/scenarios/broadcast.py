@@ -69,7 +69,7 @@ class Once(Checker):
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
-        # For each payload, the publisher and how often it had started.
+        # The publisher of each payload, and how often this publisher had started by then.
         self.published: dict[bytes, tuple[NodeId, int]] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:

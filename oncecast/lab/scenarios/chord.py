@@ -103,7 +103,7 @@ class Owners(Checker):
     """
 
     def __init__(self) -> None:
-        # Every owner of the key since the lookup began.
+        # All owners that the key has had since the lookup began.
         self.asked: dict[tuple[NodeId, Key], dict[NodeId, None]] = {}
         self.answered: list[RootFound] = []
         self.astray: list[str] = []

@@ -21,8 +21,8 @@ from oncecast.simulator.simulated import Simulation
 
 SUCCESSORS = 2
 STEPS = 250
-SETTLE_MAX = 5000  # maximum steps in one round
-ROUNDS_MAX = 40  # rounds of stabilization within which all lists must become complete
+SETTLE_MAX = 5000  # maximum number of steps in one round
+ROUNDS_MAX = 40  # maximum rounds of stabilization until all successor lists are complete
 
 
 class Ring:

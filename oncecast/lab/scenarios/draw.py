@@ -46,14 +46,14 @@ class Shape(StrEnum):
     """How the puts of a producer are distributed over a run."""
 
     STEADY = "steady"
-    BURSTS = "bursts"  # many puts at once, then a pause
+    BURSTS = "bursts"  # many puts at a time, then a pause
     FLOOD = "flood"  # puts without a pause, until all seats are taken again after the storm
     IDLE = "idle"  # hardly any puts
 
 
 SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
-# The length of a storm in suspicion times. Many short storms find more bugs than a few long ones,
-# except for faults that build up slowly.
+# The maximum length of a storm, in suspicion times. Many short storms find more bugs than a few
+# long ones, except for faults that build up slowly.
 SECONDS_MAX = 40.0
 LONG_SLOTS = 100_000
 # Limits for the clients of a slow group, so that such runs take no longer than others.
@@ -72,7 +72,7 @@ class Load(msgspec.Struct, frozen=True):
     shape: Shape = Shape.STEADY
     producers: int = 3
     puts: int = 70  # puts per producer; ignored in a flood
-    rate: float = 0.0  # puts per second and producer, in a flood
+    rate: float = 0.0  # puts per second from each producer, in a flood
     bytes_max: int = 60  # maximum size of a put in bytes
     ahead: int = 6  # maximum number of unacknowledged puts per producer
     patience: float = 0.2  # seconds before a put is first repeated to the same leader
@@ -81,7 +81,7 @@ class Load(msgspec.Struct, frozen=True):
 class Snapshots(msgspec.Struct, frozen=True):
     """When a replica replaces its log with a snapshot, and what the snapshot contains."""
 
-    every: int = 40  # puts between snapshots
+    every: int = 40  # number of puts between snapshots
     kept: int = 20  # number of puts that the state refers to
     filling: int = 600  # bytes of padding, so that a snapshot needs several pieces
 
@@ -89,30 +89,30 @@ class Snapshots(msgspec.Struct, frozen=True):
 class Habits(msgspec.Struct, frozen=True):
     """How the clients behave, and how the service treats them."""
 
-    puts: int = 60  # puts per publisher
-    crashes: int = 2  # number of crashes, for each client that crashes
+    puts: int = 60  # number of puts per publisher
+    crashes: int = 2  # number of crashes of each client that crashes
     away: float = 0.6  # maximum seconds between a crash and the restart
     hasty: float = 0.0  # fraction of crashes after which the client soon crashes again
-    renamed: bool = False  # a restarted client has a new address, as a new process does
+    renamed: bool = False  # whether a restarted client has a new address, as a new process would
     roamers: int = 0  # number of clients that perform random operations
     watchers: int = 0  # number of clients that only read the state of topics
-    topics: int = 3  # topics for the roaming clients
-    deletes: bool = False  # roaming clients delete topics; then none of them has an outbox
-    rate: float = 3.0  # operations per second and roaming client
-    read_ahead: int = 8  # messages that a client buffers per subscription
-    outbox_bytes: int = 0  # a durable client compacts its outbox when it exceeds this size
+    topics: int = 3  # number of topics for the roaming clients
+    deletes: bool = False  # whether roaming clients delete topics; if so, they have no outbox
+    rate: float = 3.0  # operations per second of each roaming client
+    read_ahead: int = 8  # maximum messages that a client buffers per subscription
+    outbox_bytes: int = 0  # size in bytes above which a durable client compacts its outbox
     snapshot_bytes: int = 4096  # bytes of log between service snapshots
     delivery_bytes: int = 1 << 20
     window_bytes: int = 8 << 20  # maximum bytes in flight to one client
     clock_step: float = 600.0  # maximum seconds by which one wrong wall clock changes the time
     age: float = 0.0  # age limit in seconds for the messages in one topic; 0 for no such topic
     nacks: float = 0.0  # fraction of takes after which a subscriber rejects messages
-    stores_offset: bool = False  # one subscriber stores its offset with its results
+    stores_offset: bool = False  # whether one subscriber stores its offset with its results
     directories: int = 0  # number of state directories that take turns under one producer name
     limits: tuple[Limits, ...] = ()  # low limits that restarted nodes use in turn; () for none
-    closes: bool = False  # roaming clients close their sources
+    closes: bool = False  # whether roaming clients close their sources
     late: float = 0.0  # seconds that the last messages of a crashing client are held, or 0
-    reuses: bool = False  # roaming clients use dropped numbers of staged puts again
+    reuses: bool = False  # whether roaming clients reuse dropped numbers for staged puts
 
 
 class Draw(msgspec.Struct, frozen=True):
@@ -121,15 +121,15 @@ class Draw(msgspec.Struct, frozen=True):
     seconds: float = 12.0
     slots: int = 0  # end the storm after this many slots; 0 to end it after `seconds`
     sessions: bool = False  # whether the group runs the service instead of a ledger
-    grows: bool = False  # one node founds the group, and the other nodes join it
+    grows: bool = False  # whether one node founds the group and the other nodes join it
     options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the nodes in turn
-    rotates: bool = False  # a restarted node uses the options of the next node
+    rotates: bool = False  # whether a restarted node uses the options of the next node
     load: Load = Load()
     habits: Habits = Habits()
     snapshots: Snapshots = Snapshots()
     segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
-    fifo: bool = False  # messages between two nodes keep their order, as on a connection
+    fifo: bool = False  # whether messages between two nodes stay in order, as on a connection
     disk: Latency = SSD
     every: float = 0.35  # mean seconds between faults
     lasting: float = 0.8  # mean duration of a fault in seconds

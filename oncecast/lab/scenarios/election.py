@@ -22,10 +22,10 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.step import Step
 
-ARRIVALS = 1.0  # seconds within which all nodes start
+ARRIVALS = 1.0  # maximum seconds until all nodes have started
 STORM_SECONDS = 4.0  # mean duration of a storm
 SETTLED_SECONDS = 3.0  # seconds without a change; no node stays silent for that long
-PATIENCE = 60.0  # seconds within which the views must settle
+PATIENCE = 60.0  # maximum seconds until the views settle
 DELAY_MAX = 0.8  # maximum message delay after the storm; longer than the shortest heartbeat
 
 

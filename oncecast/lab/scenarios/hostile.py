@@ -52,7 +52,8 @@ class Attack:
         self,
         world: RingWorld,
         senders: Sequence[NodeId],
-        kinds: Sequence[type[Value]] = (),  # empty: all types that nodes send
+        # The types of the attack messages; empty for all types that nodes send.
+        kinds: Sequence[type[Value]] = (),
     ) -> None:
         self._world, self._senders, self._kinds = world, senders, kinds
         self._rng = Random(world.sim.rng.getrandbits(64))

@@ -26,7 +26,7 @@ from oncecast.simulator.step import Step
 
 STORM_SECONDS = 20.0
 CALM_SECONDS = 40.0
-TRADE_SECONDS = 2.0  # extra time, because a node may be trading a neighbour at the end
+TRADE_SECONDS = 2.0  # extra seconds for a trade of neighbours that is in progress at the end
 GOSSIP_SECONDS = 12.0  # mean duration of a storm
 CONTACTS = 3
 
@@ -62,7 +62,7 @@ class Views(Checker):
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # the fault hit many nodes, or a node that is down
+            return  # the fault hit several nodes, or a node that was already down
         if step.kind == "start":
             self.announced[step.node] = {}
         view, announced = sim.protocol(step.node, HyParView), self.announced[step.node]

@@ -31,7 +31,7 @@ INTS = (0, 1, 2, -1, 2**31, 2**63 - 1, 2**64 - 1, -(2**63))
 TEXTS = ("", "x", "x" * 255, "x" * 256, "é" * 128, "x" * 100_000, "\0", "*", "0123456789abcdef")
 BYTES = (b"", b"\0" * 16, b"x" * 100_000)
 OWN = ("mallory-0", "mallory-1", "mallory-o", "mallory" + "x" * 248, "mallory" + "x" * 249)
-HEARD_MAX = 300  # maximum number of frames, and of values per field
+HEARD_MAX = 300  # maximum number of frames to remember, and of values per field
 
 # Groups of fields that can take each other's values.
 LIKE = {
@@ -141,7 +141,7 @@ class Habit(msgspec.Struct, frozen=True):
 
     name: str
     rate: float  # frames per second
-    burst: int  # number of frames that the intruder sometimes sends at once
+    burst: int  # number of frames that the intruder sometimes sends at a time
 
 
 class Strike(Value):

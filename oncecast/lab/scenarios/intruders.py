@@ -56,14 +56,16 @@ from oncecast.wire.results import AccessSet
 
 FRAMES_MAX = 400  # mean number of frames per intruder in a storm
 LOOK_EVERY = 0.1
-CALLS_MAX = 30  # calls in flight per principal; an honest call waits for at most this many
+# Maximum calls in flight per principal, and so the calls that an honest call waits for.
+CALLS_MAX = 30
 
 
 class IntrudersDraw(ServiceDraw, frozen=True):
     """The settings of a service storm, with its intruders."""
 
     intruders: tuple[Habit, ...] = ()
-    withdraws: float = 0.0  # mean seconds between two changes of honest clients' rules, or 0
+    # Mean seconds between changes to the rules of honest clients, or 0 for none.
+    withdraws: float = 0.0
 
 
 def draw(seed: int, nodes: int) -> IntrudersDraw:
@@ -101,7 +103,7 @@ class Administrator(Client):
         self._ticket = 1
         self._asked = False
         self._rng = Random(f"{sim.seed}/withdrawals")
-        self._pause = 0.0  # mean seconds between two changes of a rule, or 0
+        self._pause = 0.0  # mean seconds between changes to a rule, or 0 for none
         self.version = self.withdrawals = 0
         super().__init__(sim, ROOT, nodes, crashes=False, habits=habits)
 

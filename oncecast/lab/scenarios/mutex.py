@@ -43,7 +43,7 @@ from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.step import Step
 
 STORM_SECONDS = 3.0  # mean duration of a storm
-PATIENCE = 120.0  # seconds within which every node must get the lock
+PATIENCE = 120.0  # maximum seconds until every node has held the lock
 TURNS = 14
 LEASES = 0.3, 2.0  # shortest and longest lease in seconds
 HEARTBEATS = 0.15, 0.6
@@ -113,12 +113,12 @@ class Exclusive(Checker):
         self.token = 0  # the highest token granted
         self.tokens: dict[NodeId, int] = {}  # each node's last token, kept after a release
         self.waiting: dict[NodeId, None] = {}
-        # The nodes in the critical section, each with the number of its entry.
+        # The nodes in the critical section, each with the number of its current entry.
         self.acting: dict[NodeId, int] = {}
         self.fence = Fence()
         self.touched: list[int] = []
         self.entries = self.refused = 0
-        self.longest = longest  # maximum seconds of work under the lock
+        self.longest = longest  # maximum seconds of work while a node holds the lock
         self.calm = False
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:

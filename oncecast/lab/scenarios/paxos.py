@@ -60,7 +60,7 @@ class Campaign(Checker):
         self._starts: dict[NodeId, int] = {}
         self.history = GroupHistory(self.founders)
         self._watch: Checker = Rules(self.history) if rules else self.history
-        self.due = 0  # the last slot that every replica must have applied at the end
+        self.due = 0  # the last slot that all replicas must have applied at the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
         founder = self.founders.member(me) if me not in self.wiped else None

@@ -213,7 +213,8 @@ class Applied(Rule):
     def __init__(self, history: GroupHistory) -> None:
         super().__init__(history)
         self.applied: dict[NodeId, int] = {}
-        self.reported: dict[NodeId, int] = {}  # the last slot reported to the layer above
+        # The last slot that each node reported to the layer above.
+        self.reported: dict[NodeId, int] = {}
 
     def effects(self) -> dict[type, Handler]:
         return {Decided: self._decided, Installed: self._installed}

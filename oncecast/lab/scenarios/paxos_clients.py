@@ -35,7 +35,7 @@ class Client:
     topic = TOPIC
     push = False  # whether ring nodes push messages to this client
     keeps = True  # whether a client that crashes has an outbox on disk
-    producer: str | None = None  # producer name; None for `name`, "" for a new one per start
+    producer: str | None = None  # producer name; None for `name`, "" for a new name at each start
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Publisher(Client):
         self._batches.clear()
         if all(reader.subscribed for reader in self.readers):
             self.go_on()
-        else:  # messages that all current subscribers have read are not kept for later subscribers
+        else:  # a message that all current subscribers have read is not kept for later subscribers
             self.soon(0.1, self.begin)
 
     def go_on(self) -> None:
@@ -212,7 +212,8 @@ class Subscriber(Client):
         self.effects: list[bytes] = []  # the stored results by offset, if `stores_offset`
         self.seen: list[bytes] = []  # the messages that it has read, by offset
         self.subscribed = self.positioned = False
-        self.ended: Value | None = None  # why another client ended its reading, if one did
+        # Why another client ended the subscriber's reading, if it did.
+        self.ended: Value | None = None
         self.inbox = Inbox(auto_ack=not stores_offset)
         self._expected = self._redelivered_below = -1
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
@@ -237,7 +238,8 @@ class Subscriber(Client):
                 self._expected = offset
                 self.inbox.position(offset)
             case local.Arrived(_, _, messages):
-                self.inbox.arrive(messages)  # drops them if the reader has gone back since
+                # If the reader has gone back since, the inbox drops these messages.
+                self.inbox.arrive(messages)
                 self._take_soon()
             case local.Ended(_, _, why) if self.shares:
                 self.ended = why
@@ -311,7 +313,7 @@ class Outboxes(Checker):
     """Records the outboxes of durable clients. All their messages must be stored eventually."""
 
     def __init__(self) -> None:
-        self.safe: dict[str, dict[bytes, None]] = {}  # topic -> messages
+        self.safe: dict[str, dict[bytes, None]] = {}  # messages that are stored, by topic
         self._written: dict[NodeId, list[tuple[int, Queued]]] = {}
 
     def after(self, sim: Simulation, step: Step) -> None:

@@ -31,7 +31,7 @@ from oncecast.simulator.step import Step
 CLIENT = "client/"  # name prefix of nodes that are not replicas
 
 KEPT_SLOTS = 20_000  # number of slots kept before the last chosen slot
-FORGET_EVERY = 1_000  # slots between two cleanups of old slots
+FORGET_EVERY = 1_000  # number of slots between two cleanups
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 
@@ -54,8 +54,8 @@ class Disk:
         self.incarnation = 0
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}
-        self.values: dict[int, Item] = {}  # the value of a slot, accepted or learned
-        self.waiting: list[Append] = []  # records that are not synced
+        self.values: dict[int, Item] = {}  # the accepted or learned value of each slot
+        self.waiting: list[Append] = []  # records that are not synced yet
 
     def forget_below(self, slot: int) -> None:
         self.votes = {each: vote for each, vote in self.votes.items() if each >= slot}
@@ -72,7 +72,7 @@ class GroupHistory(Checker):
         self.promises: dict[Member, Ballot] = {}
         self.incarnations: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
-        self.ballots: dict[Ballot, None] = {}  # ballots under which a value was chosen
+        self.ballots: dict[Ballot, None] = {}  # ballots that have chosen a value
         self._forgotten = 0  # all slots below this one are forgotten
         self.configs: list[tuple[int, Config]] = [(0, founders)]  # each one applies after its slot
 

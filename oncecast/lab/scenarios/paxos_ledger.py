@@ -83,7 +83,7 @@ class Scrub(Value):
 class State(NamedTuple):
     slot: int
     next: dict[int, int]  # producer -> next sequence
-    kept: list[tuple[int, int]]  # slot and checksum of the last puts
+    kept: list[tuple[int, int]]  # slot and checksum of each of the last puts
     fold: int  # checksum of all puts, in order
 
 

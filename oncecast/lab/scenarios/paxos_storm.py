@@ -25,7 +25,7 @@ from oncecast.storage.store import Block
 
 LOOK_EVERY = 0.3
 YEAR, HOUR = 365 * 86400.0, 3600.0
-WRONG_STEPS = 5.0  # how long wall clocks may be wrong in total, in steps of the decided time
+WRONG_STEPS = 5.0  # total time with wrong wall clocks, in steps of the decided time
 
 
 class GroupStorm(Storm):
@@ -45,7 +45,7 @@ class GroupStorm(Storm):
         self.size = history.configs[0][1].size
         self.hurt_max = (self.size - 1) // 2
         self.hurt: dict[NodeId, None] = {}  # nodes whose disk has lost data
-        self.bitten: dict[int, dict[NodeId, None]] = {}  # slot -> nodes on which it is damaged
+        self.bitten: dict[int, dict[NodeId, None]] = {}  # by slot: the nodes on which it is damaged
         self._wrong_left = WRONG_STEPS * draw.habits.clock_step
         self._wrong = NodeId("")  # the node with the wrong wall clock
         self._kinds += (
@@ -314,7 +314,7 @@ class GroupStorm(Storm):
         if not others or not self._front_away(node, lambda: self.sim.partition([node], others)):
             return False
         if self.rng.random() < 0.5:
-            self._skew(node)  # with a slow clock, the leader steps down as late as possible
+            self._skew(node)  # a leader with a slow clock steps down as late as possible
         return True
 
     def _strand(self, node: NodeId) -> bool:
@@ -418,7 +418,7 @@ class GroupStorm(Storm):
         few = self.rng.uniform(-10.0, 10.0) * step
         ahead = self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few))
         if ahead == few and len(self._members()) == 1:
-            ahead = HOUR  # a node that is alone follows each jump of less than a step
+            ahead = HOUR  # a lone node follows every jump of less than a step
         self.sim.set_wall_clock(node, ahead=ahead)
         lasting = min(self._wrong_left, self._some(self.lasting))
         self._wrong_left -= lasting

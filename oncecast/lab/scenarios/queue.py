@@ -56,7 +56,7 @@ DELAY_MAX = 0.3  # maximum message delay after the storm
 ELEMENTS = 16
 TAKES = 16
 QUEUES = ("one", "other", "third")
-NEVER = -1  # a number that no incarnation has
+NEVER = -1  # a number that no incarnation has used
 
 
 def fifo_stack(names: list[NodeId]) -> Build:
@@ -149,7 +149,7 @@ class Once(Checker):
         self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
         self.tickets = 0
-        self.asked: dict[int, Take] = {}  # ticket -> request
+        self.asked: dict[int, Take] = {}  # requests by ticket
         self.draining = False
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
@@ -214,7 +214,7 @@ class Once(Checker):
 class OnceThroughCrashes(Once):
     def __init__(self, queues: tuple[str, ...]) -> None:
         super().__init__(queues)
-        self.elements: dict[MessageId, bytes] = {}  # every element that was ever on a disk
+        self.elements: dict[MessageId, bytes] = {}  # every element that any disk has ever held
         # Keyed by node, incarnation and ticket, because a restarted process counts from 1.
         self.deposits: dict[tuple[NodeId, int, int], bytes] = {}
 

@@ -15,9 +15,10 @@ from oncecast.simulator.checkers import Checker
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import commands as do
 
-PADDING = b"." * 80  # makes the topics larger
-CONTACTS = 3  # number of processes that a client knows
-AGING = ("aging-0", "aging-1", "aging-2")  # topics with an age limit, usually of several groups
+PADDING = b"." * 80  # padding that makes the topics larger
+CONTACTS = 3  # number of processes that a client knows of
+# Topics with an age limit, which usually belong to several groups.
+AGING = ("aging-0", "aging-1", "aging-2")
 
 
 class Writer(Publisher):

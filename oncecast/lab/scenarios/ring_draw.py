@@ -45,8 +45,9 @@ KEEPING = (
 )
 PROCESSES_MIN = 3
 SLOT_SECONDS = 0.3  # seconds allowed per put if each put waits for the previous one
-MANY = 25  # a large number of topics, which a few runs use
-OPERATIONS_MAX = 60  # maximum per roaming client, because the history check is a search
+MANY = 25  # number of topics in the few runs with many topics
+# Maximum operations per roaming client; few, because the history check is a search.
+OPERATIONS_MAX = 60
 
 
 class RingDraw(msgspec.Struct, frozen=True):
@@ -63,18 +64,18 @@ class RingDraw(msgspec.Struct, frozen=True):
     habits: Habits = Habits()
     options: tuple[GroupOptions, ...] = (FAST,)  # assigned to the processes in turn
     ring: RingOptions = RING
-    pull_bytes: int = 800  # so small that a move takes several rounds
+    pull_bytes: int = 800  # maximum bytes per pull; so few that a move takes several rounds
     little_bytes: int = 400
-    channel_bytes: int = 8 << 20  # bytes that a process buffers for each topic that it pushes
+    channel_bytes: int = 8 << 20  # maximum bytes that a process buffers per topic that it pushes
     wall: float = 0.0  # maximum seconds between a wall clock and the true time
     segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
-    fifo: bool = False  # messages between two nodes keep their order, as on a connection
+    fifo: bool = False  # whether messages between two nodes stay in order, as on a connection
     disk: Latency = SSD
     keepalive: float = 3.0
     every: float = 0.9  # mean seconds between faults
     lasting: float = 3.0  # maximum duration of a fault in seconds
-    at_once: int = 2  # maximum number of faults at the same time
+    at_once: int = 2  # maximum number of simultaneous faults
     kinds: float = 1.0  # fraction of the fault kinds that can occur
 
     def options_of(self, index: int) -> GroupOptions:

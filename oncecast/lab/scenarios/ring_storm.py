@@ -14,7 +14,7 @@ from oncecast.lab.scenarios.ring_clients import AGING
 from oncecast.lab.scenarios.ring_world import Process, RingWorld
 from oncecast.simulator.simulated import Simulation
 
-QUIET = 1.0  # seconds without faults before and after a disk is lost
+QUIET = 1.0  # seconds without faults before and after a disk loss
 
 Mend = Callable[[], None]
 
@@ -59,7 +59,7 @@ class Trouble:
         rng, victims = self.sim.rng, list(self.world.processes.values())
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
         if not self.strikes and rng.random() < 0.5:
-            strike = self._wipe  # quiet periods are rare later
+            strike = self._wipe  # quiet periods become rare later in the storm
         elif self.draw.habits.age and rng.random() < 0.4:
             strike, victim = self._set_wall_clock, self._leader(rng.choice(AGING)) or victim
         if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:

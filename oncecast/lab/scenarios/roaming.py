@@ -28,11 +28,11 @@ from oncecast.wire.results import Published, StagedDropped
 from oncecast.wire.retention import DEFAULT, Policy
 
 SUBSCRIPTIONS = ("shared", "other")
-BYTES = 1 << 16  # maximum bytes per scan, more than any topic holds
-RETRY = 0.1  # seconds until a source tries again after a refusal
+BYTES = 1 << 16  # maximum bytes per scan; no topic holds more
+RETRY = 0.1  # seconds before a source tries again after a refusal
 # Checking a history is a search, which takes a long time if many requests overlap.
-REQUESTS_MAX = 100  # maximum requests per client
-WAITING_MAX = 40  # requests in flight at which a client stops making new ones
+REQUESTS_MAX = 100  # maximum number of requests per client
+WAITING_MAX = 40  # number of requests in flight at which a client stops making requests
 
 Action = Callable[[], None]
 
@@ -49,7 +49,8 @@ class Roamer(Client):
         self.topics = self._draw_topics(habits)
         self.stopped = False
         self.waiting: dict[int, Value] = {}  # requests that must be answered, by ticket
-        self._ticket = self.number = 0  # the last ticket, and the number of values put so far
+        # The last ticket, and the number of values that were put so far.
+        self._ticket = self.number = 0
         self._asked_to_read: dict[tuple[str, str], None] = {}
         self._inboxes: dict[tuple[str, str], Inbox] = {}  # inboxes of the readers that have started
         self._leaving: dict[int, tuple[str, str]] = {}
@@ -344,7 +345,7 @@ class Source:
     def __init__(self, client: Roamer, name: str, *, reuses: bool) -> None:
         self.client, self.name, self.reuses = client, name, reuses
         self.number = self.drops = 0
-        self.ticket = 0  # ticket of the pending publish or drop, or 0
+        self.ticket = 0  # ticket of the pending publish or drop, or 0 if there is none
         self.topic = ""
         self.parts: list[str] = []
         self._staging: dict[int, None] = {}  # tickets of the pending stages

@@ -26,7 +26,8 @@ class Scenario(msgspec.Struct, frozen=True):
     nodes: int
     play: Callable[[Simulation, int], Figures]
     nodes_min: int = 2
-    draw: Callable[[int, int], msgspec.Struct] | None = None  # takes a seed and a number of nodes
+    # Makes the settings from a seed and a number of nodes.
+    draw: Callable[[int, int], msgspec.Struct] | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -20,7 +20,8 @@ from oncecast.simulator.weather import LAN
 
 TROUBLE_SECONDS = 10.0  # mean duration of the faults
 TROUBLES = 12  # mean number of faults
-SETTLED_WITHIN = 150.0  # heartbeats after the faults; separate rings meet by chance
+# Number of heartbeats after the faults; long, because separate rings meet by chance.
+SETTLED_WITHIN = 150.0
 
 
 class Trouble:
@@ -47,7 +48,7 @@ class Trouble:
         conditions, weather, alive = self.conditions, self.sim.weather, self.sim.alive()
         for node in alive:
             self.sim.skew(node, rate=self.rng.uniform(0.8, 1.25))
-            # This applies from the next restart on.
+            # This heartbeat applies after the next restart.
             self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(0.8, 1.25)
         latency = conditions.latency
         weather.set(latency=latency, loss=conditions.loss, duplication=conditions.duplication)

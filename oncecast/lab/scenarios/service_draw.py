@@ -21,8 +21,9 @@ SPANS = {
     (5.0, 12.0): 28,
     (12.0, 40.0): 2,
 }  # weights by length, in suspicion times
-OPERATIONS_MAX = 25  # maximum per roaming client, because the history check is a search
-REUSES_SHARE = 0.4  # fraction of storms in which sources use dropped numbers again
+# Maximum operations per roaming client; few, because the history check is a search.
+OPERATIONS_MAX = 25
+REUSES_SHARE = 0.4  # fraction of storms in which sources reuse dropped numbers
 LOW_LIMITS_SHARE = 0.3  # fraction of storms in which nodes restart with low limits
 
 
@@ -31,8 +32,8 @@ class ServiceDraw(Draw, frozen=True):
 
     nodes: int = 3
     spares: int = 0  # number of nodes that wait for a free seat
-    keepalive: float = 3.0  # seconds of silence after which a link counts as lost
-    deposed: float = 0.0  # how long a leader is partitioned from its peers, in seconds; 0 for never
+    keepalive: float = 3.0  # seconds without a message after which a link counts as lost
+    deposed: float = 0.0  # seconds for which a leader is partitioned from its peers, or 0 for never
     wall: float = 0.0  # maximum seconds between a wall clock and the true time
 
 

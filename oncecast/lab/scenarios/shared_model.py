@@ -31,7 +31,7 @@ class Message:
     key: int
     state: str = FRESH
     deliveries: int = 0
-    time: int = 0  # when the lease ends, or when the message is due again
+    time: int = 0  # when the lease ends, or when the message becomes due again
     token: int = 0
     worker: str = ""
     why: tuple[str, str] = ("", "")
@@ -40,7 +40,7 @@ class Message:
 @dataclass
 class SharedModel:
     settings: Shared
-    token: int  # the last token
+    token: int  # the last token that was assigned
     start: int = 0
     messages: list[Message] = field(default_factory=list)
     numbers: dict[str, tuple[int, tuple[Run, ...]]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ VIEW_MAX = 30
 SAMPLE = 7
 WALK = 4
 EVERY = 1.0
-DICE = 30  # number of random bits: one digit of a Python integer
+DICE = 30  # number of random bits to draw at a time: one digit of a Python integer
 
 
 class Shuffle(Protocol):
@@ -34,7 +34,7 @@ class Shuffle(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
         super().__init__(me, rng)
         self.view = list(contacts)
-        self.sent = 0  # where the last sample began in the view
+        self.sent = 0  # the index in the view at which the last sample began
 
     def start(self) -> None:
         self.later(EVERY * self.rng.random(), Tick())
@@ -81,7 +81,7 @@ class Views(Checker):
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # a simulator action on many nodes, or on a crashed node
+            return  # the simulator's action concerns several nodes, or a crashed node
         view = view_of(sim, step.node)
         if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
             raise Violation(f"{step.node} has the invalid view {view} (limit {VIEW_MAX})")

@@ -53,13 +53,14 @@ from oncecast.wire.sharing import Shared
 class WorkersDraw(ServiceDraw, frozen=True):
     shared: Shared = Shared()
     workers: int = 3
-    window: int = 4  # messages that a worker holds
-    slow: float = 0.1  # mean seconds of a job, about
-    stalls: int = 2  # of each worker
+    window: int = 4  # maximum messages that a worker holds
+    slow: float = 0.1  # approximate mean duration of a job, in seconds
+    stalls: int = 2  # number of stalls per worker
     window_bytes: int = 8 << 20
-    withdraws: float = 0.0  # mean seconds between two changes of the workers' permissions, or 0
-    acts: tuple[Act, ...] = ()  # what the operator does
-    pause: float = 1.0  # mean seconds between two acts of the operator
+    # Mean seconds between changes to the workers' permissions, or 0 for none.
+    withdraws: float = 0.0
+    acts: tuple[Act, ...] = ()  # operator actions
+    pause: float = 1.0  # mean seconds between operator actions
 
     @property
     def patience(self) -> float:

@@ -22,7 +22,8 @@ from oncecast.wire.errors import AnyRefusal, Denied, LevelTooLow, NotSubscribed,
 from oncecast.wire.results import Settled
 from oncecast.wire.sharing import BY_BACKOFF, Settle, Shared
 
-SUBSCRIBE, GHOST, CREATE, CONFIRM = -1, -2, -3, 0  # tickets; later ones confirm settlements
+# Tickets of the first requests; later tickets confirm settlements.
+SUBSCRIBE, GHOST, CREATE, CONFIRM = -1, -2, -3, 0
 WHERE = (TOPIC, SUBSCRIPTION)
 KEYS = (None, None, b"a", b"b")
 
@@ -73,7 +74,7 @@ class WorkerApp(Client):
         settings: Shared,
         window: int,
         slow: float,
-        ends: tuple[type, ...] = (),  # refusals after which it starts again
+        ends: tuple[type, ...] = (),  # refusals after which the worker starts again
     ) -> None:
         self.reference, self.settings, self._ends = reference, settings, ends
         self._ticket = CONFIRM
@@ -81,7 +82,8 @@ class WorkerApp(Client):
         self.window, self.slow = window, slow
         self.tame = False
         self.started: dict[Lease, None] = {}  # leases under which a job was ever started
-        self.old: list[tuple[str, Lease]] = []  # what earlier processes held, with their names
+        # Leases that earlier processes held, with the names of these processes.
+        self.old: list[tuple[str, Lease]] = []
         self._forget()
         super().__init__(sim, name, nodes, crashes=True, habits=habits)
 
@@ -223,7 +225,8 @@ class WorkerApp(Client):
                 self._queue.remove((token, offset))
 
     def _confirmed(self, leases: list[Lease], outcome: local.Outcome) -> None:
-        ended = isinstance(outcome, NotSubscribed) and bool(self._ends)  # not told yet
+        # The worker was not told that the subscription ended.
+        ended = isinstance(outcome, NotSubscribed) and bool(self._ends)
         if ended or isinstance(outcome, self._ends) or is_denied(outcome, self._ends):
             return
         if not isinstance(outcome, Settled):

@@ -55,14 +55,14 @@ class Reference(Checker):
         self._machine = Machine()
         self._slot = 0
         self.model: SharedModel | None = None
-        self.values: list[bytes] = []  # of the topic, by offset
-        self.holders: dict[Lease, tuple[str, int]] = {}  # worker and deliveries
+        self.values: list[bytes] = []  # the values in the topic, by offset
+        self.holders: dict[Lease, tuple[str, int]] = {}  # worker and number of deliveries, by lease
         self.accepted: dict[int, int] = {}  # the token of each accepted message
         self.letters: list[int] = []  # the offsets of all dead letters, in order
         self._answered: dict[str, Any] = {}  # the result of each SubscribeShared, by token
-        self._buried = {LETTERS: 0, OTHER_LETTERS: 0}  # letters in each dead-letter topic
+        self._buried = {LETTERS: 0, OTHER_LETTERS: 0}  # number of letters in each dead-letter topic
         self.leases = self.refused = 0
-        self.corrections = 0  # corrections of the clock that moved deadlines
+        self.corrections = 0  # number of clock corrections that moved deadlines
 
     def after(self, sim: Simulation, step: Step) -> None:
         while self._slot < self._history.last:

@@ -39,7 +39,7 @@ class DeltaFormat:
             outdated = bool(set(commit.removed) - set(paths_of(table)))
             try:
                 self._write(table, number, None if outdated else commit)
-            except CommitFailedError:  # another process has changed the table
+            except CommitFailedError:  # another process has changed the table meanwhile
                 continue
             if outdated:
                 for file in commit.added:

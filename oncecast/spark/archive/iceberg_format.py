@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oncecast.spark.archive.iceberg_catalog import DirectoryCatalog
 
 NUMBER = "oncecast.commit"
-KEPT = 7 * 86_400  # seconds for which readers may use an older version
+KEPT = 7 * 86_400  # seconds for which readers may still use an older version
 
 
 class IcebergFormat:

@@ -20,7 +20,7 @@ from oncecast.errors import BadArchive
 from oncecast.spark.archive.values import INTERNAL, Archived, File, Run, sync
 
 FORMAT = 1
-SNAPSHOT_EVERY = 64  # commits between snapshots, which limit how many commits are read
+SNAPSHOT_EVERY = 64  # number of commits between snapshots, which limits how many commits are read
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Commit(msgspec.Struct, frozen=True):
     topics: dict[str, Archived]  # all topics in the table
     added: list[File]
     removed: list[str]  # paths
-    before: list[str] | None = None  # a snapshot: the paths of all files before this commit
+    before: list[str] | None = None  # in a snapshot: the paths of all files before this commit
     table: str = "parquet"  # the format of the table
 
 

@@ -21,14 +21,14 @@ from oncecast.spark.archive.values import INTERNAL, STAGED, Archived
 from oncecast.spark.ranges import Range
 from oncecast.wire.frames import TopicView
 
-ATTEMPTS = 20  # an attempt fails only if a compaction removes files at that moment
-SMALL_BYTES = 1 << 20  # smaller files are read at once, so that few files stay open
+ATTEMPTS = 20  # number of attempts; one fails only if a compaction removes files at that moment
+SMALL_BYTES = 1 << 20  # maximum size of a file that is read at once, so that few files stay open
 
 
 class Group(NamedTuple):
     """A row group of a file, or all selected row groups of a small file."""
 
-    low: int  # the lowest offset, or a lower bound
+    low: int  # the lowest offset in the file, or a lower bound
     load: Callable[[], pa.Table]
 
 

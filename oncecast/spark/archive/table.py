@@ -24,7 +24,7 @@ from oncecast.spark.archive.values import (
 )
 from oncecast.spark.archive.writing import rewrite
 
-SMALL_BYTES = 64 << 20  # files below this size are compacted
+SMALL_BYTES = 64 << 20  # size below which files are compacted
 TARGET_BYTES = 128 << 20  # approximate size of a compacted file
 
 

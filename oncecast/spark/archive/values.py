@@ -17,7 +17,7 @@ from oncecast.spark.archive.intervals import Interval
 
 INTERNAL = "_oncecast"  # Spark and Arrow ignore names that start with _
 STAGED = "staged"
-ABANDONED_AFTER = 86_400  # seconds without a new file after which a run counts as abandoned
+ABANDONED_AFTER = 86_400  # seconds without a new file, after which a run counts as abandoned
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # the name that stands for a null
 
 
@@ -60,7 +60,8 @@ class State(msgspec.Struct, frozen=True):
 
 Piece = TypeVar("Piece")
 Work = Callable[[Piece], Iterable[File]]  # a task writes files
-Execute = Callable[[Sequence[Any], Work[Any]], list[File]]  # runs the work on all pieces
+# Runs the work on all pieces and returns the files.
+Execute = Callable[[Sequence[Any], Work[Any]], list[File]]
 
 
 class Run:
@@ -98,7 +99,7 @@ def move(directory: Path, files: Sequence[File]) -> list[str]:
         target.parent.mkdir(exist_ok=True)
         try:
             (directory / file.staged).rename(target)
-        except FileNotFoundError:  # moved before, perhaps by another process
+        except FileNotFoundError:  # the file was moved before, perhaps by another process
             if not target.exists():
                 lost.append(file.path)
     for folder in sorted({(directory / file.path).parent for file in files}):

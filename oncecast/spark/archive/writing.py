@@ -14,7 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from oncecast.spark.archive.values import File, sync
 from oncecast.wire.batch_arrow import SCHEMA
 
-OPEN_MAX = 16  # files that one task writes at a time
+OPEN_MAX = 16  # maximum number of files that one task writes at a time
 DAY = 86_400_000_000  # microseconds
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = (date.min - EPOCH).days, (date.max - EPOCH).days
@@ -25,7 +25,8 @@ class Writer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._open: dict[int, tuple[str, pq.ParquetWriter]] = {}  # by day since 1970
+        # Path and writer of each open file, by day since 1970.
+        self._open: dict[int, tuple[str, pq.ParquetWriter]] = {}
         self.files: list[File] = []
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -34,7 +34,8 @@ class File:
     header: Begin | None = None
     end: End | None = None
     ended_at: int = 0  # the line number of `end`
-    strays: list[int] = field(default_factory=list)  # line numbers of headers in the middle
+    # Line numbers of headers in the middle of the file.
+    strays: list[int] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     def add(self, block: Block) -> None:

@@ -34,9 +34,9 @@ from oncecast.spark.audit.storing import OFFSETS, PRODUCERS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EXAMPLES = 5  # faults of each kind that are listed; all of them are counted
-STRETCH_BITS = 16  # a group of a check has 2**16 consecutive offsets of a topic
-PARTITION_LINES = 250_000  # trace lines per task of a check
+EXAMPLES = 5  # maximum faults of each kind that are listed; all faults are counted
+STRETCH_BITS = 16  # the checks of a topic work on groups of 2**16 consecutive offsets
+PARTITION_LINES = 250_000  # number of trace lines per task of a check
 ABSENT = ("lost", "not redelivered")  # faults that no line about the message itself can prove
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class Report:
     files: int
     lines: int
-    counts: dict[str, int]  # by kind of fault, in the order of MEANING
+    counts: dict[str, int]  # number of faults by kind, in the order of MEANING
     faults: list[Fault]  # the first faults of each kind
     unchecked: list[str]  # runs whose files are incomplete
 
@@ -98,7 +98,7 @@ def read(spark: SparkSession, paths: list[str]) -> DataFrame:
     return spark.read.text(paths).select(
         f.col("_metadata.file_path").alias("path"),
         f.col("_metadata.file_block_start").alias("block"),
-        f.col("value").cast("binary").alias("value"),  # a line may not be valid text
+        f.col("value").cast("binary").alias("value"),  # a line may not be valid UTF-8
     )
 
 

@@ -68,7 +68,7 @@ class Block(msgspec.Struct):
     """A summary of a block. A place is the index of a line in the block, from 0."""
 
     path: str
-    start: int  # byte of the file
+    start: int  # position in the file, in bytes
     lines: int = 0
     pieces: list[Piece] = []
     invalid: list[Invalid] = []

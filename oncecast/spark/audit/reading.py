@@ -52,7 +52,7 @@ class Summary(msgspec.Struct, array_like=True):
     ended: bool
     unmarked: tuple[int, int]  # the first offset without the mark `redelivered`, and its line
     holes: list[Range]  # offsets that the session skipped
-    early: list[Range]  # deliveries from before the start
+    early: list[Range]  # deliveries of messages from before the start of the session
     got: list[tuple[int, int]]
 
 

@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, kw_only=True, tag_field="kind"):
     line: LineNumber
     time: Seconds
     topic: str = ""
-    generation: Small = 0  # the number of earlier topics with this name
+    generation: Small = 0  # number of earlier topics with this name
     producer: str = ""
     sequence: int = -1
     subscription: str = ""
@@ -47,8 +47,8 @@ class Begin(Entry, kw_only=True, tag="begin"):
 
 
 class End(Entry, kw_only=True, tag="end"):
-    more: bool  # whether another part follows
-    complete: bool  # if False, the outcome of the last calls is unknown
+    more: bool  # whether another part of the trace follows
+    complete: bool  # whether the outcome of all calls is known
 
 
 class Killed(Entry, kw_only=True, tag="killed"):
@@ -82,7 +82,7 @@ class Stored(Put, kw_only=True, tag="stored"):
 
 
 class Failed(Put, kw_only=True, tag="failed"):
-    unknown: bool  # whether the message may be stored
+    unknown: bool  # whether the message may be stored although the call failed
 
 
 # -- subscriptions --

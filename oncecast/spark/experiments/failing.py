@@ -31,8 +31,8 @@ PHASES = {
     "mending": "put >= 1 and put < 10",
     "after": "put >= 10",
 }
-SUCCESSORS = 8  # number of successors that each node knows
-HALF = 0.5  # share of failed nodes up to which everything must recover
+SUCCESSORS = 8  # number of successors that each node keeps
+HALF = 0.5  # fraction of failed nodes up to which everything must recover
 SMALL = 0.3  # upper limit of the source's “small levels of failures”
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SHOWN_NODES = 5  # maximum replicas of the group in the figure
-CALM_SHOWN = 3.0  # seconds after the storm that the figure shows
+CALM_SHOWN = 3.0  # seconds after the storm that the figure includes
 
 
 # -- DataFrame -> DataFrame --

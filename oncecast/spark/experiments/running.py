@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TRACES = "traces"
 ROWS_A_BATCH = 50_000
-SECONDS_A_TASK = 8.0  # maximum estimated duration of a task with several runs
+SECONDS_A_TASK = 8.0  # maximum estimated seconds of a task that has several runs
 
 
 def simulate(

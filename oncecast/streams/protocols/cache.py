@@ -30,12 +30,12 @@ class Sample(Value, tag=False):
 class Cache:
     def __init__(self, qos: QoS) -> None:
         self.qos = qos
-        self.samples: dict[int, Sample] = {}  # by slot, in order
+        self.samples: dict[int, Sample] = {}  # samples by slot, in order
         self._slots: dict[bytes, deque[int]] = {}  # the slots of each key, in order
         self._next = self._first = 1  # used slots are between _first and _next
-        self._until: dict[int, float] = {}  # when values with a lifespan expire
-        self._seen: dict[int, None] = {}  # slots that were read
-        self._all_seen = 1  # all slots before this one were read
+        self._until: dict[int, float] = {}  # when each value with a lifespan expires, by slot
+        self._seen: dict[int, None] = {}  # slots whose sample was read
+        self._all_seen = 1  # the samples in all slots before this one were read
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -19,8 +19,8 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.policies import QoS
 
-STREAMS_MAX = 1000  # maximum writers per node, and maximum readers
-NUMBER_MAX = 1 << 62  # leaves space for higher numbers in 64 bits
+STREAMS_MAX = 1000  # maximum number of writers, and of readers, per node
+NUMBER_MAX = 1 << 62  # leaves space for higher numbers in a 64-bit integer
 NOT_READING = -1
 
 # -- requests --
@@ -40,7 +40,7 @@ class Write(Value):
     """Write values. The answer is Written when all of them fit into the cache, or NotWritten."""
 
     stream: str
-    ticket: int  # 0 if no answer is wanted
+    ticket: int  # repeated in the answer; 0 to get no answer
     keys: tuple[bytes, ...]
     values: tuple[bytes, ...]
 
@@ -167,7 +167,7 @@ class SamplesRejected(Value):
 
 class Endpoint(Value, tag=False):
     stream: str
-    incarnation: int  # random id that differs for each writer and reader
+    incarnation: int  # random id of the writer or reader
     qos: QoS
 
 
@@ -226,7 +226,7 @@ class Beat(Value, tag="Beat"):
     incarnation: int
     start: int
     last: int
-    stable: int  # all reliable readers have all values before this number
+    stable: int  # all reliable readers have received all values before this number
 
     @property
     def possible(self) -> bool:

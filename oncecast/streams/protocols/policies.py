@@ -21,7 +21,8 @@ from typing import Self
 from oncecast.errors import BadQoS
 from oncecast.kernel.protocol import Value
 
-KEEP_ALL = -1  # not 0, because a history of 0 is most likely a mistake
+# Not 0, because an application that passes a history of 0 has most likely made a mistake.
+KEEP_ALL = -1
 DEPTH_MAX = 1 << 20
 
 
@@ -55,14 +56,14 @@ class QoS(Value, tag="QoS"):
     """The qualities of a writer or a reader. Times are in seconds; `inf` means no limit."""
 
     reliability: Reliability = Reliability.BEST_EFFORT
-    history: int = 1  # values to keep for each key, or KEEP_ALL
+    history: int = 1  # maximum values to keep for each key, or KEEP_ALL
     durability: Durability = Durability.VOLATILE
-    deadline: float = inf  # maximum time between values of a key
-    lifespan: float = inf  # maximum time that a value stays in a cache
-    liveliness: float = inf  # maximum silence of a writer
+    deadline: float = inf  # maximum seconds between values of the same key
+    lifespan: float = inf  # maximum seconds that a value stays in a cache
+    liveliness: float = inf  # maximum seconds of silence of a writer
     samples_max: int = 100_000  # maximum values in a cache
     keys_max: int = 10_000
-    blocking_max: float = 1.0  # maximum time that a write waits for cache space
+    blocking_max: float = 1.0  # maximum seconds that a write waits for cache space
 
     @property
     def keeps_all(self) -> bool:

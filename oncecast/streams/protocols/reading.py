@@ -30,10 +30,10 @@ from oncecast.streams.protocols.writing import DATA_MAX, WINDOW, WINDOW_BYTES, c
 if TYPE_CHECKING:
     from oncecast.streams.protocols.streams import Streams
 
-AHEAD_MAX = 2 * WINDOW  # maximum messages kept that arrived out of order
+AHEAD_MAX = 2 * WINDOW  # maximum number of out-of-order messages that a reader keeps
 ACK_EVERY = WINDOW // 32
 ACK_EVERY_BYTES = WINDOW_BYTES // 32
-PAST_MAX = 1000  # unmatched writers that are remembered, because they may return
+PAST_MAX = 1000  # maximum number of unmatched writers to remember, because they may return
 
 
 class Source:
@@ -44,12 +44,12 @@ class Source:
         self.next = 0  # the next expected number, or 0 if unknown
         self.heard, self.alive = now, True
         self.acked, self.unacked_bytes = 0, 0
-        self.asked = (0, 0)  # the last range requested again
-        self._ahead: dict[int, Data] = {}  # messages out of order, by first number
+        self.asked = (0, 0)  # the last range that the reader has requested again
+        self._ahead: dict[int, Data] = {}  # out-of-order messages, by their first number
         self._order: list[int] = []  # the keys of `_ahead`, as a heap
-        self.stable = 0  # all reliable readers have all values before this number
+        self.stable = 0  # all reliable readers have received all values before this number
         self.kept: dict[int, Sample] = {}  # values of agreed streams that may not be stable
-        self.others: dict[NodeId, int] = {}  # progress of other readers, if the writer is suspected
+        self.others: dict[NodeId, int] = {}  # progress of the other readers of a suspected writer
 
     @property
     def incarnation(self) -> int:
@@ -93,7 +93,7 @@ class Reader:
         self._past: dict[NodeId, Source] = {}  # unmatched writers: closed, gone or suspected
         self._arrived_at: dict[bytes, float] = {}  # by key
         self._fed: list[Sample] = []  # samples from the topic that are not cached yet
-        self.blocked = False  # the cache is full
+        self.blocked = False  # whether the cache is full
 
     def match(self, writer: NodeId, endpoint: Endpoint) -> None:
         """Match a writer. A wrongly suspected writer continues where it stopped."""

@@ -19,7 +19,7 @@ from oncecast.streams.protocols.policies import QoS
 class Runs:
     def __init__(self, qos: QoS) -> None:
         self.qos = qos
-        self._runs: deque[tuple[float, Data]] = deque()  # expiry and message
+        self._runs: deque[tuple[float, Data]] = deque()  # runs, each with its expiry time
         self._count = 0
         self._keys: dict[bytes, int] = {}  # number of runs with this key
         self._next = 1

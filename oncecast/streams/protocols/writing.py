@@ -28,12 +28,12 @@ from oncecast.streams.protocols.runs import Runs
 if TYPE_CHECKING:
     from oncecast.streams.protocols.streams import Streams
 
-BEATS = 3  # heartbeats per liveliness time
+BEATS = 3  # number of heartbeats within the liveliness time
 WINDOW = 8192  # maximum unacknowledged values in flight to one reader
 WINDOW_BYTES = 4 << 20
-DATA_MAX = 512  # maximum values in a message built from the cache
+DATA_MAX = 512  # maximum number of values in a message that is built from the cache
 DATA_BYTES_MAX = 1 << 18  # maximum bytes of these values, unless there is only one
-RESEND_MAX = 16  # maximum messages that are resent at a time
+RESEND_MAX = 16  # maximum number of messages that are resent at a time
 SUSPECTED_MAX = 30.0  # seconds to keep values for a suspected reader, while the cache has space
 FROM_TOPIC = 1 << 62  # `sent` of a persistent reader, which receives values from its topic
 
@@ -45,9 +45,11 @@ class MatchedReader:
 
     def __init__(self, endpoint: Endpoint, start: int) -> None:
         self.incarnation, self.start = endpoint.incarnation, start
-        self.next = self.sent = start  # first number not acknowledged, and first not sent
+        # The first number that is not acknowledged, and the first that is not sent.
+        self.next = self.sent = start
         self.reliable = endpoint.qos.reliability > Reliability.BEST_EFFORT
-        self._in_flight: deque[tuple[int, int]] = deque()  # last number and size
+        # Last number and size of each message in flight.
+        self._in_flight: deque[tuple[int, int]] = deque()
         self._bytes = 0
         if endpoint.qos.durability == Durability.PERSISTENT:
             self.next = self.sent = FROM_TOPIC
@@ -81,15 +83,18 @@ class Writer:
         # Suspected readers, each with the time until which its values are kept.
         self._suspected_readers: dict[NodeId, tuple[float, MatchedReader]] = {}
         self.next = 1
-        self.stable = 1  # all reliable readers have all values before this number
-        self.safe = 1  # all reliable and suspected readers have all values before this number
+        self.stable = 1  # all reliable readers have received all values before this number
+        # All reliable and suspected readers have received all values before this number.
+        self.safe = 1
         self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
-        self._waiting: deque[tuple[float, Write]] = deque()  # deadline and write
+        # Writes that wait for cache space, each with its deadline.
+        self._waiting: deque[tuple[float, Write]] = deque()
         self._written: dict[bytes, float] = {}  # time of the last write of each key
         self._keeps_history = self.qos.durability > Durability.VOLATILE
         # Only a writer that keeps values can run out of cache space.
         self.may_wait = self._keeps_history or self.qos.reliability > Reliability.BEST_EFFORT
-        self._has_reliable_readers = False  # matched or suspected
+        # Whether there are reliable readers, matched or suspected.
+        self._has_reliable_readers = False
         self._beat_at = streams.now  # time of the last heartbeat to all readers
 
     # -- writing --

@@ -22,8 +22,13 @@ pytestmark = pytest.mark.long
 
 JOBS = 1500
 WORKER = """
+import signal
 import sqlite3
 import sys
+
+# Until the worker runs, it has no jobs to drain.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
 
 import oncecast
 
@@ -73,12 +78,13 @@ class Workers:
 
     def start(self) -> None:
         command = [sys.executable, "-c", WORKER, self._address, str(self._path)]
-        self._processes.append(subprocess.Popen(command))
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
 
     def kill_one(self) -> None:
-        process = self._processes.pop(0)
-        process.kill()
-        process.wait(PATIENCE)
+        self._kill(self._processes.pop(0))
 
     def stop(self) -> None:
         """Drain all three workers, and check that each exits with status 0."""
@@ -88,8 +94,12 @@ class Workers:
 
     def end(self) -> None:
         for process in self._processes:
-            process.kill()
-            process.wait(PATIENCE)
+            self._kill(process)
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.communicate(timeout=PATIENCE)
 
 
 @contextmanager

@@ -197,7 +197,9 @@ def test_missing_foreign_or_incomplete_archive_is_reported(
 ) -> None:
     """SVC-7"""
     subject.put(3)
-    with pytest.raises(errors.BadArchive, match=r"has no archive; create it with `oncecast pipe"):
+    with pytest.raises(
+        errors.BadArchive, match=r"does not contain an archive; create it with `oncecast pipe"
+    ):
         subject.batch().partitions()
     other = InMemory(other=3)
     other.counts, other.first = {subject.topic: 3}, {subject.topic: 0}

@@ -24,6 +24,7 @@ CODES: dict[type[Value], Code] = {
     errors.Unopened: Code.UNKNOWN_PRODUCER_ID,
     errors.OutOfRange: Code.OFFSET_OUT_OF_RANGE,
     errors.Fenced: Code.INVALID_PRODUCER_EPOCH,
+    errors.NotAcknowledged: Code.INVALID_PRODUCER_ID_MAPPING,
     errors.NotSubscribed: Code.GROUP_ID_NOT_FOUND,
     errors.Overloaded: Code.REQUEST_TIMED_OUT,
     errors.BadBatch: Code.CORRUPT_MESSAGE,

@@ -27,6 +27,7 @@ from oncecast.kafka.producing import Producing
 from oncecast.kafka.requests import Incoming, offered_versions, parse
 from oncecast.kafka.sasl import unexpected_handshake, unexpected_login
 from oncecast.kafka.topics import Topics
+from oncecast.kafka.transactions import Transactions
 from oncecast.kernel.protocol import NodeId, Protocol
 
 Handler = Callable[[Any, Callable[[Body], None]], None]
@@ -77,9 +78,10 @@ class FrontEnd(Protocol):
             auto_create=auto_create,
             retention_us=retention_us,
         )
-        self.producing, self.fetching = Producing(self, backend, user), Fetching(self, backend)
-        self.offsets = Offsets(self, backend)
+        self.fetching, self.offsets = Fetching(self, backend), Offsets(self, backend)
         self.groups = Groups(self, self.offsets, self.topics)
+        self.transactions = Transactions(self, backend, self.offsets, self.groups, user)
+        self.producing = Producing(self, backend, self.transactions, user)
         self._handlers: dict[type[Body], Handler] = {
             m.ProduceRequest: self.producing.produce,
             m.InitProducerIdRequest: self.producing.init_producer_id,
@@ -88,6 +90,7 @@ class FrontEnd(Protocol):
             m.SaslAuthenticateRequest: unexpected_login,
             **self.topics.handlers(),
             **self.groups.handlers(),
+            **self.transactions.handlers(),
         }
 
     # -- inputs --

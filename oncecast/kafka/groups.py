@@ -181,7 +181,7 @@ class Groups:
             )
 
         gather = Gather(len(wanted), done)
-        holder = f"kafka/{self._id}/{request.generation_id}"
+        holder = self.holder(request.generation_id)
         for number, (topic, each) in enumerate(wanted):
             then = gather.slot(number)
             if code != Code.NONE:
@@ -193,6 +193,19 @@ class Groups:
             else:
                 offset = each.committed_offset
                 self._offsets.commit(request.group_id, holder, topic, offset, then)
+
+    def holder(self, generation: int) -> str:
+        """Return the name that a generation attaches with."""
+        return f"kafka/{self._id}/{generation}"
+
+    def generation_fault(self, request: m.TxnOffsetCommitRequest) -> Code:
+        """Return why a member may not commit in a transaction, or NONE."""
+        group = self._groups.get(request.group_id)
+        if request.generation_id == SIMPLE and not request.member_id:
+            return Code.NONE  # an older client, which is fenced by its transactional id only
+        if group is None:
+            return Code.UNKNOWN_MEMBER_ID
+        return group.fault_of(request.member_id, request.generation_id, request.group_instance_id)
 
     def _commit_fault(self, request: m.OffsetCommitRequest, group: Group | None) -> Code:
         if not request.group_id:

@@ -648,6 +648,8 @@ class DeleteGroupsResponse(Body):
 class InitProducerIdRequest(Body):
     transactional_id: nullable_string
     transaction_timeout_ms: int32
+    producer_id: Annotated[int64, since(3)] = -1
+    producer_epoch: Annotated[int16, since(3)] = -1
 
 
 class InitProducerIdResponse(Body):
@@ -655,6 +657,88 @@ class InitProducerIdResponse(Body):
     error_code: int16 = 0
     producer_id: int64 = -1
     producer_epoch: int16 = -1
+
+
+# Transactions.
+
+
+class AddedTopic(Body):
+    name: string
+    partitions: tuple[int32, ...]
+
+
+class AddPartitionsToTxnRequest(Body):
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    topics: tuple[AddedTopic, ...]
+
+
+class AddedPartition(Body):
+    partition_index: int32
+    error_code: int16 = 0
+
+
+class AddedPartitions(Body):
+    name: string
+    partitions: tuple[AddedPartition, ...]
+
+
+class AddPartitionsToTxnResponse(Body):
+    throttle_time_ms: int32 = 0
+    results: tuple[AddedPartitions, ...]
+
+
+class AddOffsetsToTxnRequest(Body):
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    group_id: string
+
+
+class AddOffsetsToTxnResponse(Body):
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+
+
+class EndTxnRequest(Body):
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    committed: boolean
+
+
+class EndTxnResponse(Body):
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+
+
+class TxnCommitPartition(Body):
+    partition_index: int32
+    committed_offset: int64
+    committed_leader_epoch: Annotated[int32, since(2)] = -1
+    committed_metadata: nullable_string = None
+
+
+class TxnCommitTopic(Body):
+    name: string
+    partitions: tuple[TxnCommitPartition, ...]
+
+
+class TxnOffsetCommitRequest(Body):
+    transactional_id: string
+    group_id: string
+    producer_id: int64
+    producer_epoch: int16
+    generation_id: Annotated[int32, since(3)] = -1
+    member_id: Annotated[string, since(3)] = ""
+    group_instance_id: Annotated[nullable_string, since(3)] = None
+    topics: tuple[TxnCommitTopic, ...]
+
+
+class TxnOffsetCommitResponse(Body):
+    throttle_time_ms: int32 = 0
+    topics: tuple[CommittedTopic, ...]
 
 
 # Logins.
@@ -714,7 +798,11 @@ APIS = tuple(
         (18, ApiVersionsRequest, ApiVersionsResponse, 0, 2, 3),
         (19, CreateTopicsRequest, CreateTopicsResponse, 2, 4, 5),
         (20, DeleteTopicsRequest, DeleteTopicsResponse, 1, 3, 4),
-        (22, InitProducerIdRequest, InitProducerIdResponse, 0, 1, 2),
+        (22, InitProducerIdRequest, InitProducerIdResponse, 0, 3, 2),
+        (24, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 1, 3),
+        (25, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, 0, 1, 3),
+        (26, EndTxnRequest, EndTxnResponse, 0, 1, 3),
+        (28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, 0, 3, 3),
         (32, DescribeConfigsRequest, DescribeConfigsResponse, 1, 2, 4),
         (33, AlterConfigsRequest, AlterConfigsResponse, 0, 1, 2),
         (36, SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 1, 2),

@@ -51,15 +51,35 @@ class Offsets:
 
         def moved(outcome: Value) -> None:
             if isinstance(outcome, errors.NotSubscribed) and again:
-                self._held.pop((group, topic), None)
+                self.forget(group, topic)
                 self.commit(group, holder, topic, offset, then, again=False)
             else:
                 then(self._code(group, topic, outcome))
 
+        def attached(position: Position | Code) -> None:
+            if isinstance(position, Position):
+                self._move(group, topic, position, offset, moved)
+            else:
+                then(position)
+
+        self.attach(group, holder, topic, offset, attached)
+
+    def attach(
+        self,
+        group: str,
+        holder: str,
+        topic: str,
+        offset: int,
+        then: Callable[[Position | Code], None],
+    ) -> None:
+        """Call `then` with the position of this holder, or with an error code.
+
+        `offset` is the first offset of the group if it has not committed one.
+        """
         position = self._held.get((group, topic))
         if position is not None and position.holder == holder:
             self._held.move_to_end((group, topic))
-            self._move(group, topic, position, offset, moved)
+            then(position)
             return
 
         def attached(outcome: Value) -> None:
@@ -70,7 +90,7 @@ class Offsets:
             self._held[group, topic] = position
             while len(self._held) > HELD_MAX:
                 self._held.popitem(last=False)
-            self._move(group, topic, position, offset, moved)
+            then(position)
 
         def subscribed(outcome: Value) -> None:
             if refused(outcome):
@@ -81,12 +101,16 @@ class Offsets:
         subscribe = do.Subscribe(topic, group, do.FromOffset(max(offset, 0)), 0)
         self._backend.do(subscribe, subscribed, TIMEOUT)
 
+    def forget(self, group: str, topic: str) -> None:
+        """Attach again before the next commit."""
+        self._held.pop((group, topic), None)
+
     def _code(self, group: str, topic: str, outcome: Value) -> Code:
         match outcome:
             case Acked() | Sought():
                 return Code.NONE
             case errors.Fenced() | errors.Repositioned():
-                self._held.pop((group, topic), None)
+                self.forget(group, topic)
                 return Code.ILLEGAL_GENERATION
             case _:
                 return code_of(outcome)

@@ -26,6 +26,8 @@ from oncecast.kafka.messages import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from oncecast.kafka.transaction import SEQUENCES
+from oncecast.kafka.transactions import Transactions
 from oncecast.kernel.protocol import Protocol, Value
 from oncecast.wire import commands as do
 from oncecast.wire import errors, kafka_records
@@ -33,7 +35,6 @@ from oncecast.wire.batch import BadBatch
 from oncecast.wire.kafka_records import NO_PRODUCER, RecordBatch
 from oncecast.wire.results import Already, Appended, Opened
 
-SEQUENCES = 1 << 31  # after this many sequence numbers, a Kafka producer starts again at 0
 # Maximum producers that the front end remembers; it opens other producers again.
 PRODUCERS_MAX = 10_000
 ID_BITS = 62
@@ -79,8 +80,10 @@ class Producer:
 
 
 class Producing:
-    def __init__(self, host: Protocol, backend: Backend, user: str = "") -> None:
-        self._host, self._backend = host, backend
+    def __init__(
+        self, host: Protocol, backend: Backend, transactions: Transactions, user: str
+    ) -> None:
+        self._host, self._backend, self._transactions = host, backend, transactions
         self._prefix = f"{user}/" if user else ""  # a user owns the names that begin with it
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
         self._bytes = 0  # number of bytes in flight
@@ -89,7 +92,7 @@ class Producing:
         self, request: InitProducerIdRequest, reply: Callable[[InitProducerIdResponse], None]
     ) -> None:
         if request.transactional_id is not None:
-            reply(InitProducerIdResponse(error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            self._transactions.open(request, reply)
             return
         # The id is random, so that front ends need no agreement to keep ids unique.
         reply(
@@ -122,10 +125,17 @@ class Producing:
             if request.acks not in ACKS:
                 gather.slot(number)(failed(each.index, Code.INVALID_REQUIRED_ACKS))
                 continue
-            self._put(topic, each.index, each.records, timeout, gather.slot(number))
+            id = request.transactional_id
+            self._put(topic, each.index, each.records, id, timeout, gather.slot(number))
 
     def _put(
-        self, topic: str, index: int, records: bytes | None, timeout: float, answer: Answer
+        self,
+        topic: str,
+        index: int,
+        records: bytes | None,
+        transactional_id: str | None,
+        timeout: float,
+        answer: Answer,
     ) -> None:
         if index != 0:
             answer(failed(index, Code.UNKNOWN_TOPIC_OR_PARTITION))
@@ -135,15 +145,18 @@ class Producing:
         except BadBatch as bad:
             answer(failed(index, Code.CORRUPT_MESSAGE, str(bad)))
             return
-        if header.transactional:
-            answer(failed(index, Code.INVALID_TXN_STATE, "transactions are not supported"))
+        if header.transactional and transactional_id is None:
+            message = "the batch is transactional, but the request has no transactional id"
+            answer(failed(index, Code.INVALID_TXN_STATE, message))
             return
         data = native_batch(records or b"", header)
         if self._bytes and self._bytes + len(data) > IN_FLIGHT_BYTES_MAX:
             answer(failed(index, Code.REQUEST_TIMED_OUT, "too many bytes are in flight"))
             return
         answer = self._counted(len(data), answer)
-        if header.producer_id == NO_PRODUCER:
+        if header.transactional:
+            self._stage(transactional_id or "", topic, index, header, data, timeout, answer)
+        elif header.producer_id == NO_PRODUCER:
             self._put_plain(topic, index, header.count, data, answer)
         else:
             self._put_idempotent(topic, index, header, data, timeout, answer)
@@ -166,6 +179,25 @@ class Producing:
                 answer(failed(index, code_of(outcome), str(outcome)))
 
         self._backend.produce(topic, count, data, then)
+
+    def _stage(
+        self,
+        transactional_id: str,
+        topic: str,
+        index: int,
+        header: RecordBatch,
+        data: bytes,
+        timeout: float,
+        answer: Answer,
+    ) -> None:
+        """Put a batch of a transaction. Its offset is not known before the commit."""
+
+        def staged(code: Code, message: str) -> None:
+            answer(failed(index, code, message or None))
+
+        producer = (header.producer_id, header.producer_epoch)
+        batch = (header.base_sequence, header.count, data)
+        self._transactions.stage(transactional_id, producer, topic, batch, timeout, staged)
 
     # -- idempotent producers --
 

@@ -21,7 +21,9 @@ def request_bytes(api: Api, version: int, request: Body, correlation: int = 7) -
     """Return a request as a Kafka client sends it, without the length."""
     header = api.key.to_bytes(2, "big") + version.to_bytes(2, "big")
     header += correlation.to_bytes(4, "big") + b"\x00\x02me"
-    return header + encoded(request, version, flexible=version >= api.flexible)
+    flexible = version >= api.flexible
+    tagged = b"\x00" if flexible else b""
+    return header + tagged + encoded(request, version, flexible=flexible)
 
 
 def random_body(kind: type[Body], version: int, rng: Random) -> Any:

@@ -42,7 +42,7 @@ from oncecast.client.session.routes import Routes
 from oncecast.client.session.transacting import Transactions
 from oncecast.client.session.working import Works
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.wire.commands import PublishStaged, Seek
+from oncecast.wire.commands import ANY_EPOCH, OpenSource, PublishStaged, Seek
 from oncecast.wire.errors import NotSubscribed, Overloaded
 from oncecast.wire.frames import (
     AccessView,
@@ -327,7 +327,9 @@ class ClientSession(Protocol):
         def then(outcome: local.Outcome) -> None:
             self._finished(ticket, outcome)
 
-        if isinstance(command, PublishStaged | Seek):
+        if isinstance(command, OpenSource) and command.expected != ANY_EPOCH:
+            self.calls.do(command, then, request.timeout)
+        elif isinstance(command, PublishStaged | Seek | OpenSource):
             first = msgspec.structs.replace(command, expected=0)
             self.calls.replace_epoch(first, then, request.timeout)
         else:

@@ -317,7 +317,7 @@ def main() -> int:
         gap = f"{result['longest_gap']:.2f} s (limit {result['allowed_gap']:g} s)"
         print(f"{result['timers']} timers: {result['messages']} messages, {faults}")
         puts = ", ".join(f"{name} {figure:g}" for name, figure in result["put_ms"].items())
-        print(f"  put: {puts} ms; a node uses at most {result['memory_mb']:g} MB")
+        print(f"  put: {puts} ms; peak memory of a node: {result['memory_mb']:g} MB")
         print(f"  longest time without an ack {gap}")
         trials = (
             "leader killed",

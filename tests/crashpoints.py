@@ -195,7 +195,7 @@ POINTS = [
           before(SYNC, writes_records),
           before("oncecast.storage.log:Log.write", lambda log: log.pending_bytes > 0),
           disk="stale"),
-    Point("node", "restart with a torn disk", "the torn tail is cut off; " + ASKED_AGAIN,
+    Point("node", "restart with a torn disk", "the torn tail is truncated; " + ASKED_AGAIN,
           before(SYNC, writes_records), disk="torn"),
     # -- subscriber --
     Point("subscriber", "get sent", "the next process resumes from its database or its cursor",

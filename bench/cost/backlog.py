@@ -119,8 +119,8 @@ def collection(name: str, full: Node) -> Found:
         run(asyncio.sleep(0.2))
         after = full.disk_mb()
     yield Figure(f"{name}: read rate", rate, "msg/s")
-    yield Figure(f"{name}: disk before it was read", before, "MB")
-    yield most(f"{name}: disk after it was read", after, "MB", DISK_MB)
+    yield Figure(f"{name}: disk space before reading", before, "MB")
+    yield most(f"{name}: disk space after reading", after, "MB", DISK_MB)
     yield Figure(f"{name}: memory after the read", full.memory_mb(), "MB")
 
 

@@ -31,7 +31,7 @@ def many(topics: int, root: Path) -> Found:
     with node(root, "many") as each:
         began = perf_counter()
         run(subscribe_all(each.address, topics))
-        say(f"many: {topics:,} topics and subscriptions made in {perf_counter() - began:.1f} s")
+        say(f"many: {topics:,} topics and subscriptions created in {perf_counter() - began:.1f} s")
         yield Figure(f"many: memory with {topics:,} topics made", each.memory_mb(), "MB")
         for how, number in (("SIGTERM", signal.SIGTERM), ("kill -9", signal.SIGKILL)):
             os.kill(each.pid, number)

@@ -85,4 +85,6 @@ def stall(messages: int, root: Path) -> Found:
         yield Figure(f"stall: {how}", deliveries / median(times[stalled]), "deliveries/s")
         yield Figure(f"stall: {how}, the node's CPU", median(cpu[stalled]), "s")
     spread = f"{min(slower):.0%} to {max(slower):.0%}"
-    yield most(f"stall: 99 subscribers are slower by ({spread})", 100 * median(slower), "%", 10)
+    yield most(
+        f"stall: slowdown of the other 99 subscribers ({spread})", 100 * median(slower), "%", 10
+    )

@@ -110,7 +110,8 @@ def figures_of(each: Storm) -> dict[str, Any]:
 def show_toll(found: Toll) -> None:
     for name, ratios in (("put", found.put), ("get", found.get), ("latency", found.latency)):
         print(
-            f"{name:<10} with TLS, users and rules: {median(ratios):.2f} of without "
+            f"{name:<10} with TLS, users and rules: "
+            f"{median(ratios):.2f} of the result without them "
             f"({min(ratios):.2f} to {max(ratios):.2f})",
             flush=True,
         )

@@ -35,7 +35,7 @@ class LiveSlots:
         at = head if slots[head] == slot else bisect_left(slots, slot, head)
         while not alive[at] and at + 1 < len(alive):
             at += 1  # a transaction's slot appears once for each of its topics
-        assert slots[at] == slot, f"slot {slot} was never added, or is dropped too often"
+        assert slots[at] == slot, f"slot {slot} was never added, or was dropped too often"
         alive[at] = 0
         self._dead += 1
         if at == head:

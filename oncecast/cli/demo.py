@@ -228,7 +228,9 @@ class Story:
             return {}
         self._wait(lambda: draw.status is not None, "the figure was not finished")
         figure = str(self._out / "figures" / "metrics.png")
-        self._say(f"Figure: {figure}" if not draw.status else f"No figure: {draw.complaint}")
+        self._say(
+            f"Figure: {figure}" if not draw.status else f"No figure was drawn: {draw.complaint}"
+        )
         found: dict[str, Any] = json.loads(audit.output)
         for fault in found["faults"]:
             self._say(json.dumps(fault), "✗")

@@ -10,7 +10,7 @@ Emits RootFound, Routed and RangeChanged.
 The ring stays intact if no member loses all its successors at once, and if the ring has more
 members than a successor list. Smaller rings work, but a member that all others have lost must be
 found again. A member that loses all its successors finds the ring again through its fingers. A
-member that is cut off entirely forms its own ring. Nodes keep looking for those that they lost, so
+member that is fully isolated forms its own ring. Nodes keep looking for those that they lost, so
 separate rings merge again.
 
 Chord passes each input to one of its parts. The parts share `Members`, the positions of this node.

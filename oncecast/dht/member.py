@@ -23,7 +23,7 @@ class Ownership(IntEnum):
 
 
 class Member:
-    """A position on the ring. `successors` is empty if the member is alone or cut off."""
+    """A position on the ring. `successors` is empty if the member is alone or isolated."""
 
     __slots__ = (
         "_ids",
@@ -97,7 +97,7 @@ class Member:
         if was_head:
             self.recognized = False
         if self.joined and not self.successors:
-            # A lone member needs no confirmation. A member that is cut off starts over.
+            # A lone member needs no confirmation. An isolated member starts over.
             self.recognized = self.settled = not self.fingers
         return was_head
 

@@ -62,7 +62,7 @@ class Stabilization:
     def _ask_head(self, member: Member) -> None:
         """Probe the first successor.
 
-        A member that is cut off probes its fingers, the nearest first. From there it follows the
+        An isolated member probes its fingers, the nearest first. From there it follows the
         predecessors back. A lone member probes a node that has notified it.
         """
         if member.successors:

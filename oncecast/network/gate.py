@@ -63,7 +63,7 @@ class Gate:
             return await self._by_secret(hello, dialler)
         if self.exposed and not identified:
             raise Refused(
-                f"{hello.to} accepts no nodes, because other machines can reach it and it has "
+                f"{hello.to} refuses all nodes, because other machines can reach it and it has "
                 "neither a cluster secret nor TLS with a CA",
                 "set cluster_secret_file, or tls_certificate, tls_key and tls_ca, on all nodes",
             )

@@ -104,7 +104,7 @@ class Leader:
     def _canvass(self) -> None:
         """Ask the other members for a leader, and become a candidate if a majority has none.
 
-        A new ballot ends every lower term. Otherwise, a replica that was offline or partly cut off
+        A new ballot ends every lower term. Otherwise, a replica that was offline or partly isolated
         would end a term in which all other members make progress.
         """
         membership = self.membership

@@ -1,4 +1,4 @@
-"""The values that both sides of a handshake prove to each other (`secret.py`)."""
+"""The handshake values that both sides authenticate with the cluster secret (see `secret.py`)."""
 
 from __future__ import annotations
 

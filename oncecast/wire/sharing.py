@@ -165,8 +165,8 @@ class Settle(Value, tag="Settle"):
         for _, first, count in runs:
             if first < 0 or count < 1:
                 return (
-                    f"a run has {count} messages from offset {first} on (minimum 1 and 0); "
-                    "settle only delivered messages"
+                    f"a run has {count} messages (minimum 1), "
+                    f"starting at offset {first} (minimum 0); settle only delivered messages"
                 )
             left -= count
             if left < 0:

@@ -179,7 +179,7 @@ def test_correcting_a_slow_clock_does_not_expire_messages() -> None:
     assert steps.kept() == []
 
 
-def test_older_log_uses_its_highest_timestamp() -> None:
+def test_clock_without_a_step_limit_follows_the_highest_timestamp() -> None:
     steps = Aging(Limits())
     steps.minutes(NOON, 3)
     steps.tick(NOON + YEAR)

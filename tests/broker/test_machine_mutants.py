@@ -308,7 +308,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         Clock, "_ahead", "min(at - before, self.moved_back)", "0",
     ),
     "an older version's log is read by the newer rule": (
-        clock.test_older_log_uses_its_highest_timestamp,
+        clock.test_clock_without_a_step_limit_follows_the_highest_timestamp,
         Clock, "pass_time", "if not step or not self.trusted:", "if not self.trusted:",
     ),
     "a snapshot lacks the trusted time": (

@@ -75,7 +75,7 @@ def test_publicly_reachable_node_refuses_forged_replicas(tmp_path: Path) -> None
             port = int(server.me.rpartition(":")[2])
             answer = await asyncio.to_thread(attack, server.me, port)
             assert isinstance(answer, Refusal)
-            assert "accepts no nodes" in answer.reason
+            assert "refuses all nodes" in answer.reason
             async with oncecast.connect(f"127.0.0.1:{port}") as client:
                 await client.create_topic("news", oncecast.Policy(keep_all=True))
                 assert (await client.put("news", b"still here")).offset == 0

@@ -84,7 +84,7 @@ def test_both_sides_log_that_the_cluster_secret_is_missing(
             assert (a.stats.refused, b.stats.refused) == (1, 1)
 
     drive(test())
-    assert caplog.text.count("accepts no nodes, because other machines can reach it") == 2
+    assert caplog.text.count("refuses all nodes, because other machines can reach it") == 2
 
 
 @every_loop

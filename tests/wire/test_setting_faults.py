@@ -44,7 +44,8 @@ FAULTS: list[tuple[Policy | Shared | Settle, str]] = [
     ),
     (
         Settle("t", "s", "w", 1, accept=((1, 5, 0),)),
-        "a run has 0 messages from offset 5 on (minimum 1 and 0); settle only delivered messages",
+        "a run has 0 messages (minimum 1), starting at offset 5 (minimum 0); "
+        "settle only delivered messages",
     ),
     (
         Settle("t", "s", "w", 1, release=((1, 0, 1, -5_000_000, ""),)),

@@ -300,5 +300,5 @@ def _verdict(mutant: Mutant, outcome: Outcome, tests: int) -> Verdict:
         return Verdict(mutant, SURVIVED, "", said.get("why", ""), tests)
     if "error" in said:  # the mutant could not be planted, or the tool itself is at fault
         raise RuntimeError(f"{mutant.id}: {said['error']}")
-    why = said.get("failure") or f"the process ended by signal {outcome.signal}"
+    why = said.get("failure") or f"the process was killed by signal {outcome.signal}"
     return Verdict(mutant, KILLED, said.get("test", ""), why, tests)

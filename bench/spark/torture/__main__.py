@@ -161,7 +161,7 @@ def main() -> int:
             say(str(failure))
             return 2
         except KeyboardInterrupt:
-            say("interrupted: all processes are ended")
+            say("interrupted: all processes have been stopped")
             return 130
         finally:
             if arguments.json:

@@ -46,7 +46,8 @@ def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None
     parser.add_argument(
         "--cluster-secret-file",
         metavar="FILE",
-        help="private file with the shared cluster secret; required on several machines "
+        help="file with the shared cluster secret (mode 0600); "
+        "required if the processes run on several machines "
         "(default: ONCECAST_CLUSTER_SECRET_FILE, or none)",
     )
     parser.set_defaults(anywhere=listen)

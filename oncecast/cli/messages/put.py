@@ -62,11 +62,14 @@ def header(word: str) -> tuple[str, bytes]:
 
 def add_timing(put: argparse.ArgumentParser) -> None:
     when = put.add_mutually_exclusive_group()
-    about = "how long each message waits until readers see it, for example 90s, 12h or 7d"
+    about = "how long to delay each message before readers see it, for example 90s, 12h or 7d"
     when.add_argument("--delay", metavar="TIME", type=duration, help=about)
-    about = "when readers see each message, for example 2030-01-31T12:00 (local time) or ...Z (UTC)"
+    about = (
+        "time at which readers see each message, "
+        "for example 2030-01-31T12:00 (local time) or ...Z (UTC)"
+    )
     when.add_argument("--at", metavar="WHEN", type=moment, help=about)
-    about = "how long workers may get each message, for example 90s, 12h or 7d"
+    about = "how long each message can be delivered to workers, for example 90s, 12h or 7d"
     put.add_argument("--ttl", metavar="TIME", type=duration, help=about)
 
 

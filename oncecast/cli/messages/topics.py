@@ -76,7 +76,7 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
         help="keep this many bytes of the newest messages, for example 500k, 10M or 1G",
     )
     add_flag(parser, "--drop-unread", "also apply these limits to unread messages")
-    about = "drop messages whose time to live is over, instead of making them dead letters"
+    about = "drop messages when their time to live ends, instead of making them dead letters"
     add_flag(parser, "--drop-expired", about)
     add_flag(parser, "--gossip", "on a ring, push messages by gossip instead of through a tree")
 

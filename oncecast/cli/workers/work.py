@@ -42,7 +42,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_option(
         work, "--concurrency", "N", "number of commands to run at the same time", 1, positive
     )
-    about = "messages to hold, including those in progress (default: twice the concurrency)"
+    about = "maximum messages to hold, including those in progress (default: twice the concurrency)"
     add_option(work, "--prefetch", "N", about, None, positive)
     add_option(work, "--start", None, f"where a new subscription starts: {POSITIONS}", "new", start)
     add_option(work, "--limit", "SECONDS", "how long each command may run", float("inf"), seconds)

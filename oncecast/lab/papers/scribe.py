@@ -105,7 +105,7 @@ def trees(experiment: Experiment) -> Table:
         ("children tables per node, max", 40, before.tables_most),
         ("children in a table, max", None, before.children_most),
         ("depth of a tree, max", None, before.depth_most),
-        (f"heartbeats until whole, {DEAD:.0%} dead", None, heartbeats),
+        (f"heartbeats until repaired, {DEAD:.0%} dead", None, heartbeats),
     )
     return Table(
         title=f"{nodes} nodes, topic of rank g with N g^-1.25 members",

@@ -156,4 +156,4 @@ def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
         sim.ask(node, Publish(payload))
 
 
-BROADCAST = Scenario("broadcast", "durable broadcast through a storm of faults", 6, play)
+BROADCAST = Scenario("broadcast", "durable broadcast that survives a storm of faults", 6, play)

@@ -220,4 +220,6 @@ class Churn:
         self.owners.ask(self.sim, node, key_of(f"key {self.sim.rng.random()}"))
 
 
-CHORD = Scenario("chord", "a ring through joins and deaths at any moment", 8, play, nodes_min=4)
+CHORD = Scenario(
+    "chord", "a Chord ring whose nodes join and die at any moment", 8, play, nodes_min=4
+)

@@ -110,5 +110,5 @@ def look_up_until(sim: Simulation, certainty: Certainty, end: float) -> None:
 
 
 CHORD_CUT = Scenario(
-    "chord-cut", "a ring in which some links are cut", 10, play, nodes_min=NODES_MIN
+    "chord-cut", "a Chord ring in which some links are cut", 10, play, nodes_min=NODES_MIN
 )

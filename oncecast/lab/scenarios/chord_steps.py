@@ -217,5 +217,5 @@ class Schedule:
 
 
 CHORD_STEPS = Scenario(
-    "chord-steps", "a ring whose steps happen in any order", 8, play, nodes_min=4
+    "chord-steps", "a Chord ring whose protocol steps happen in any order", 8, play, nodes_min=4
 )

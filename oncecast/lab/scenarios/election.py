@@ -106,4 +106,4 @@ def arrive(sim: Simulation, name: NodeId, build: Build) -> None:
     sim.add(name, build)
 
 
-ELECTION = Scenario("election", "a group and its leader in a storm", 6, play)
+ELECTION = Scenario("election", "a group that elects its leader in a storm of faults", 6, play)

@@ -142,7 +142,7 @@ def play_insider(sim: Simulation, nodes: int) -> int:
 
 HOSTILE = Scenario(
     "hostile",
-    "a ring of replica groups that gets extreme messages from strangers",
+    "a ring of replica groups that receives extreme messages from strangers",
     4,
     play,
     nodes_min=3,

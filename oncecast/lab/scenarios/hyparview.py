@@ -171,8 +171,11 @@ def play_gossip(sim: Simulation, nodes: int) -> Figures:
 
 
 HYPARVIEW = Scenario(
-    "hyparview", "partial views that stay connected through a storm of faults", 20, play_views
+    "hyparview", "partial views that stay connected in a storm of faults", 20, play_views
 )
 GOSSIP = Scenario(
-    "gossip", "durable broadcast over partial views, through a storm of faults", 12, play_gossip
+    "gossip",
+    "durable broadcast over partial views that survives a storm of faults",
+    12,
+    play_gossip,
 )

@@ -284,7 +284,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 INTRUDERS = Scenario(
     "intruders",
-    "the whole service with hostile clients, in a storm",
+    "the whole service with hostile clients, in a storm of faults",
     5,
     play,
     nodes_min=1,

@@ -312,5 +312,11 @@ def play_lamport(sim: Simulation, nodes: int) -> Figures:
     return struggle.figures(storm.strikes)
 
 
-MUTEX = Scenario("mutex", "a lock with leases and tokens in a storm", 5, play_lease, nodes_min=3)
+MUTEX = Scenario(
+    "mutex",
+    "a lock with leases and fencing tokens in a storm of faults",
+    5,
+    play_lease,
+    nodes_min=3,
+)
 MUTEX_LAMPORT = Scenario("mutex-lamport", "Lamport's mutual exclusion", 5, play_lamport)

@@ -207,7 +207,7 @@ PAXOS = Scenario(
 
 PAXOS_LONG = Scenario(
     "paxos-long",
-    "a replica group in a storm that lasts for 100,000 slots",
+    "a replica group in a storm of faults that lasts for 100,000 slots",
     3,
     play_long,
     nodes_min=3,

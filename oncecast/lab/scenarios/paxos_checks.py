@@ -154,7 +154,8 @@ class Reports(Rule):
             self._reported(node, vote)
         if message.ballot < paxos.log.promised:
             raise Violation(
-                f"{node} promises ballot {message.ballot} after the higher {paxos.log.promised}"
+                f"{node} promises ballot {message.ballot} "
+                f"after the higher ballot {paxos.log.promised}"
             )
         self._on_disk(node, message.ballot, send.after)
         disk = self.history.disks[node]

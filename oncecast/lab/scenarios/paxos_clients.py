@@ -344,7 +344,8 @@ def check_topic(
     for reader in readers:
         if reader.seen != log:
             raise Violation(
-                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or other messages"
+                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, "
+                "or read different messages"
             )
         if reader.stores_offset and reader.effects != log:
             raise Violation(f"the results of {reader.me} differ from the topic's messages")

@@ -355,7 +355,7 @@ def play_paxos(sim: Simulation, nodes: int) -> Figures:
 QUEUE_FIFO = Scenario("queue-fifo", "the eventual queue with mutual exclusion", 6, play_fifo)
 QUEUE_PAXOS = Scenario(
     "queue-paxos",
-    "the eventual queue with majorities, in a storm",
+    "the eventual queue with majority decisions, in a storm of faults",
     6,
     play_paxos,
     nodes_min=3,

@@ -52,7 +52,7 @@ class Relay:
         ]
 
     def __str__(self) -> str:
-        return f"{len(self.publishers)} directories of {NAME!r}"
+        return f"{len(self.publishers)} state directories that share the producer name {NAME!r}"
 
     def begin(self, clients: dict[NodeId, Client]) -> None:
         for publisher in self.publishers:

@@ -1,7 +1,7 @@
 """A ring of replica groups in a storm, while processes join and leave and topics move.
 
 Each seed draws its ring (see `ring_draw`). Clients connect to any process. While they publish and
-subscribe, processes join, leave, crash, pause, lose a disk or are cut off, and topics move to new
+subscribe, processes join, leave, crash, pause, lose a disk or are isolated, and topics move to new
 owners. Then the faults stop. At the end, every subscriber has every message once and in order, and
 all answers are linearizable (REP-4 to REP-6).
 """
@@ -99,7 +99,7 @@ def leave(world: RingWorld, topic: str) -> None:
 
 RING = Scenario(
     "ring",
-    "replica groups on a ring, topics that move, publishers and subscribers, in a storm",
+    "a ring of replica groups with moving topics, publishers and subscribers, in a storm of faults",
     8,
     play,
     nodes_min=3,

@@ -336,10 +336,10 @@ class Roamer(Client):
 class Source:
     """The source of a roaming client. It publishes its numbers in order, each to one topic.
 
-    With `reuses`, it drops a number whose publish was refused, timed out or was cut off by a crash.
-    Then it stages other messages under the same number and names. First it waits for its own calls,
-    because the session would repeat them after the drop. If a crash cut off a stage, it uses the
-    next number: a late copy of a stage would take the name of a new part.
+    If `reuses` is true, it drops a number whose publish was refused, timed out or was interrupted
+    by a crash. Then it stages other messages under the same number and names. First it waits for
+    its own calls, because the session would repeat them after the drop. If a crash interrupted a
+    stage, it uses the next number: a late copy of a stage would take the name of a new part.
     """
 
     def __init__(self, client: Roamer, name: str, *, reuses: bool) -> None:
@@ -357,7 +357,7 @@ class Source:
         return bool(self.ticket or self._staging)
 
     def begin(self) -> None:
-        """Continue after a start of the client."""
+        """Resume publishing after the client has started or restarted."""
         self.ticket = 0
         if self.reuses and self.number and not self._staging:
             self.drop()

@@ -1,7 +1,7 @@
 """Multicast trees over a ring: all members get each message, even after a fifth of the nodes die.
 
 Three heartbeats after the deaths, each tree is whole again. Then the seed draws faults: nodes
-restart, roots more often than other nodes. Nodes are cut off or slow. Members join and leave, and
+restart, roots more often than other nodes. Nodes are isolated or slow. Members join and leave, and
 messages are late, lost and repeated. No node may deliver a message twice between restarts.
 Afterwards each tree is whole again, and each member gets each new message.
 """
@@ -138,4 +138,6 @@ def play(sim: Simulation, nodes: int) -> Figures:
     }
 
 
-SCRIBE = Scenario("scribe", "multicast trees over a ring, a fifth of which dies", 28, play, 4)
+SCRIBE = Scenario(
+    "scribe", "multicast trees over a ring while a fifth of its nodes die", 28, play, 4
+)

@@ -195,7 +195,7 @@ class Forest:
                 return f"{node} has no path to the root"
             above = alive[parent].get(topic)
             if above is None or node not in above.children:
-                return f"{parent} does not feed {node}"
+                return f"{parent} does not forward payloads to {node}"
             way.append(node)
             node = parent
         hanging |= dict.fromkeys(way)

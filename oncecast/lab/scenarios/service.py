@@ -94,7 +94,7 @@ def depose(sim: Simulation, storm: GroupStorm, lasting: float) -> None:
 
 SERVICE = Scenario(
     "service",
-    "the whole service with all kinds of clients, in a storm",
+    "the whole service with all kinds of clients, in a storm of faults",
     5,
     play,
     nodes_min=1,

@@ -120,4 +120,4 @@ def play(sim: Simulation, nodes: int) -> Figures:
     return {"messages": sim.done}
 
 
-SHUFFLE = Scenario("shuffle", "random partial views, kept by exchanging samples", 50, play)
+SHUFFLE = Scenario("shuffle", "random partial views, maintained by exchanging samples", 50, play)

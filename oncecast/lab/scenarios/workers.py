@@ -314,7 +314,7 @@ def play_drawn(sim: Simulation, drawn: WorkersDraw) -> Figures:
 
 WORKERS = Scenario(
     "workers",
-    "workers of a shared subscription that crash, stall and fail, in a storm",
+    "workers of a shared subscription that crash, stall and fail in a storm of faults",
     5,
     play,
     nodes_min=1,

@@ -74,7 +74,7 @@ def shown(path: str) -> str:
 class Files:
     """All files of an audit, built from the summaries of their blocks.
 
-    With `killed`, the writer of a file without an end counts as killed.
+    If `killed` is true, accept a trace without an end record: its writer was killed.
     """
 
     def __init__(self, paths: Iterable[str], blocks: Iterable[Block], *, killed: bool) -> None:

@@ -59,7 +59,7 @@ def audit_traces(
 ) -> Report:
     """Audit traces, and return the report.
 
-    With `killed`, the writer of a file without an end counts as killed.
+    If `killed` is true, accept a trace without an end record: its writer was killed.
     """
     kept: list[DataFrame] = []
 

@@ -69,7 +69,7 @@ def load_balance(trace: DataFrame) -> Finding:
         "Load balance on the Chord layer",
         "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): 3, 1.5 and 1 topics per node "
         "are expected; “there are nodes that do not own a topic”, and some own more than expected "
-        "(its text does not say how many). The report concludes that more nodes balance the load "
+        "(the report does not say how many). The report concludes that more nodes balance the load "
         "better.",
         "A topic belongs to the first position at or after the SHA-256 of its name. Small rings "
         "differ a lot, so each row is the mean of many rings with different names. We add sizes of "

@@ -29,7 +29,7 @@ def convergence(trace: DataFrame) -> Finding:
         "convergence",
         "Convergence time",
         "The same runs: the time until all messages have reached all nodes (section 7.2.2, figure "
-        "4; its text has no values). “The convergence time is more or less equal” "
+        "4; the report gives no values). “The convergence time is more or less equal” "
         "to that of broadcast.",
         SETTING_TEXT + " So publishing itself takes a fifth of a second per message.",
         (

@@ -33,7 +33,7 @@ def scribe_messages(trace: DataFrame) -> Finding:
         "scribe-messages",
         "Messages received in the Scribe layer",
         "20 nodes that each publish 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
-        "Reliability “almost 100% every time”. Its text has no values.",
+        "Reliability “almost 100% every time”. The report gives no values.",
         SETTING_TEXT,
         (
             source_table(source),

@@ -397,7 +397,7 @@ class Leader:
     def on_unanswered(self) -> None:
         """Send Prepare and Accept again to members that have not answered.
 
-        If the leader cannot read a value in flight, it cannot send that value again. It resigns,
+        If the leader cannot read a value in flight, it cannot send that value again. It steps down,
         because only other members' votes can complete that slot.
         """
         term, applied = self.term, self.progress.applied

@@ -52,7 +52,7 @@ def principal_of(client: NodeId) -> str:
 
 
 class Act(StrEnum):
-    """An act that the operator repeats from time to time."""
+    """An action that the operator repeats from time to time."""
 
     SETTINGS = "settings"  # change the settings of the subscription
     REMOVE = "remove"  # remove the subscription, which the workers create again

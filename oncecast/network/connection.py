@@ -47,6 +47,9 @@ NEVER = float("inf")
 CLOSED, LOST = "closed by the other side", "connection lost"  # why a connection ended
 READ_BYTES_MIN = 16 * 1024  # bytes per read from a client that sends small frames
 FRAME_BYTES_FEW = 1024  # maximum size of a small frame
+# Encrypted bytes kept for a connection that does not read. Reading continues below the second
+# number, which must exceed the size of a TLS record.
+TLS_READ_BYTES_MAX, TLS_READ_BYTES_LOW = 32 * 1024, 20 * 1024
 KERNEL_BYTES = 64 * 1024  # a shorter queue in the kernel does not show whether the peer reads
 
 
@@ -175,6 +178,10 @@ class Connection(asyncio.BufferedProtocol):
         self._wires.turns.join(self, owner)
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=self._wires.options.unsent_bytes_max)
+        if self.transport.get_extra_info("sslcontext") is not None:
+            # While the connection does not read, TLS would keep up to 512 KiB of encrypted bytes.
+            set_limits = getattr(self.transport, "set_read_buffer_limits")  # noqa: B009
+            set_limits(high=TLS_READ_BYTES_MAX, low=TLS_READ_BYTES_LOW)
 
     def _handle_in_turn(self, frames: list[tuple[int, memoryview]]) -> None:
         """Handle frames if it is this connection's turn, and keep the rest for the next turn."""

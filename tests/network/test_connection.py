@@ -21,6 +21,7 @@ class FakeTransport(asyncio.Transport):
         self.writes: list[bytes] = []
         self.backlog = 0
         self.aborted = self.paused = False
+        self.read_limits: tuple[int | None, int | None] | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
@@ -36,6 +37,9 @@ class FakeTransport(asyncio.Transport):
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high
+
+    def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.read_limits = (low, high)
 
     def abort(self) -> None:
         self.aborted = True
@@ -285,5 +289,25 @@ def test_early_refusal_is_delivered_as_the_answer_to_the_greeting(closed: bool) 
         if closed:
             desk.connection.connection_lost(None)
         assert await greeting.ask(desk.connection, Refusal("hello")) == Refusal("too many")
+
+    drive(test())
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_tls_client_that_is_not_read_keeps_few_encrypted_bytes(tls: bool) -> None:
+    """SEC-3: the default limit of TLS is 512 KiB per connection."""
+
+    async def test() -> None:
+        desk = Desk()
+        if tls:
+            desk.transport._extra = {"sslcontext": object()}  # type: ignore[attr-defined]
+        desk.connection.take_turns("host 10.0.0.1")
+        record = 5 + 16 * 1024 + 256  # the largest TLS record
+        if tls:
+            assert desk.transport.read_limits is not None
+            low, high = desk.transport.read_limits
+            assert record < (low or 0) < (high or 0) <= 32 * 1024
+        else:
+            assert desk.transport.read_limits is None
 
     drive(test())

@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def serve(arguments: argparse.Namespace) -> int:
     from oncecast.cli.signals import ended_by_signals
+    from oncecast.kafka.beside import mechanisms_of
     from oncecast.kafka.listener import Listener
     from oncecast.network.addresses import split
 
@@ -80,7 +81,7 @@ async def serve(arguments: argparse.Namespace) -> int:
         auto_create=not arguments.no_auto_create,
         connections_max=arguments.connections_max,
         tls=listener_tls(arguments),
-        mechanisms=mechanisms_of(arguments, host),
+        mechanisms=mechanisms_of(host, sasl=arguments.sasl, tls=bool(arguments.listen_tls)),
         log=note,
     )
     return await ended_by_signals(until_ended(listener), ended=ExitStatus.OK)
@@ -98,17 +99,6 @@ def check_exposure(arguments: argparse.Namespace, host: str) -> None:
             + " and ".join(missing),
             "set --sasl and --listen-tls, listen on 127.0.0.1, or allow it with --insecure",
         )
-
-
-def mechanisms_of(arguments: argparse.Namespace, host: str) -> tuple[str, ...]:
-    """Return how Kafka clients may log in. PLAIN sends the password to this process."""
-    if not arguments.sasl:
-        return ()
-    from oncecast.kafka.sasl import PLAIN, SCRAM
-    from oncecast.network.addresses import is_loopback
-
-    private = arguments.listen_tls or is_loopback(host)
-    return (SCRAM, PLAIN) if private else (SCRAM,)
 
 
 def listener_tls(arguments: argparse.Namespace) -> Tls | None:

@@ -34,6 +34,9 @@ class Settings:
         "host:port to listen on for clients and other nodes; port 0 picks a free port",
     )
     http: str = setting("", "host:port for /metrics, /health and /live; if empty, HTTP is off")
+    kafka: str = setting(
+        "", "host:port to listen on for Kafka clients; if empty, Kafka clients cannot connect"
+    )
     cluster: str = setting(
         "oncecast", "cluster name; clients and nodes of other clusters are refused"
     )
@@ -74,6 +77,12 @@ class Settings:
         "", "private file with the secret that all nodes of the cluster share, at least 16 bytes"
     )
 
+    kafka_advertise: str = setting(
+        "", "host:port at which Kafka clients reach this node; if empty, the address in kafka"
+    )
+    kafka_sasl: bool = setting(False, "require a login from Kafka clients: SCRAM-SHA-256 or PLAIN")
+    kafka_no_auto_create: bool = setting(False, "do not create missing topics for Kafka clients")
+
     http_token_file: str = setting("", "file with a token that HTTP clients must send")
 
     audit_file: str = setting(
@@ -91,6 +100,7 @@ class Settings:
     connections_max: int = setting(
         800, "maximum client connections; must be below the open file limit"
     )
+    kafka_connections_max: int = setting(1000, "maximum connections of Kafka clients")
     user_connections_max: int = setting(
         0, "maximum connections per user, or 0 for no limit other than connections_max"
     )

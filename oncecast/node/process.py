@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol as Interface
 from typing import Self
 
 from oncecast.errors import BadSetting, CannotListen
@@ -37,6 +38,13 @@ from oncecast.node.replica import without
 logger = logging.getLogger("oncecast.node")
 
 
+class Companion(Interface):
+    """A server of an upper layer that runs in the process of a node."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class Process:
     """A server. Either await `run()`, which returns after a signal, or use it in `async with`."""
 
@@ -50,7 +58,7 @@ class Process:
         self._http_access = HttpAccess(settings)
         self.audit = Audit(settings.audit_file)
         if not Path(settings.data).exists():  # do not create it for a node that cannot listen
-            for each in filter(None, (settings.listen, settings.http)):
+            for each in filter(None, (settings.listen, settings.http, settings.kafka)):
                 check_free(each)
         self.listen, self.me = listen_address(settings)
         self.audit.node = self.me
@@ -61,6 +69,7 @@ class Process:
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
         self._http = HttpServer(pages, self._http_access.admits)
         self.http_port = 0
+        self.companions: list[Companion] = []  # started after the node, and stopped before it
 
     # -- overridden by each kind of server --
 
@@ -137,10 +146,18 @@ class Process:
             raise
         self.reloader.start()
         self.settle()
+        try:
+            for each in self.companions:
+                await each.start()
+        except BaseException as error:
+            await self.__aexit__(type(error), error)
+            raise
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         try:
+            for each in self.companions:
+                await each.stop()
             if error is None and not self.runtime.stopping:
                 self.runtime.ask_to_stop()
                 await self.hand_over()

@@ -326,3 +326,15 @@ def test_hostile_bytes_close_only_their_own_connection(shared: Place) -> None:
 
 def test_front_end_stops_on_sigterm_with_status_0(own: Place) -> None:
     assert own.front.end(signal.SIGTERM) == 0
+
+
+def test_node_process_serves_kafka_clients_itself(tmp_path: Path) -> None:
+    """KAF-1: `oncecast serve --kafka` needs no second process."""
+    node = Process("--data", str(tmp_path / "data"), "--kafka", "127.0.0.1:0")
+    address = node.wait_for(r"kafka at=(\S+)")
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    producer.produce("t", b"v")
+    assert producer.flush(PATIENCE) == 0
+    assert node.end(signal.SIGTERM) == 0
+    assert node.process.stderr is not None
+    node.process.stderr.close()

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 FORMS = {"data": "DIR", "cluster": "NAME", "client_rate": "BYTES", "tls_clients": "MODE"}
 FORMS |= {"log_level": "LEVEL", "log_format": "FORMAT"}
-FORMS |= dict.fromkeys(("listen", "http", "join", "advertise"), "HOST:PORT")
+FORMS |= dict.fromkeys(
+    ("listen", "http", "join", "advertise", "kafka", "kafka_advertise"), "HOST:PORT"
+)
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,4 +75,9 @@ async def serve(settings: Settings) -> None:
     from oncecast.node.ring_server import RingServer
     from oncecast.node.server import Server
 
-    await (RingServer if await is_of_ring(settings) else Server)(settings).run()
+    server = (RingServer if await is_of_ring(settings) else Server)(settings)
+    if settings.kafka:
+        from oncecast.kafka.beside import KafkaCompanion
+
+        server.companions.append(KafkaCompanion(server))
+    await server.run()

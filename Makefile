@@ -11,7 +11,7 @@ GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --
 # run; otherwise pytest would wait forever for the tests of its file.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 COMPILED_TESTS := $(addprefix tests/,kernel storage overlay dht replication simulator)
-SOURCES := oncecast pyspark_oncecast.py pipelines tests tools $(sort $(dir $(wildcard bench/*.py)))
+SOURCES := oncecast pyspark_oncecast.py pipelines deploy tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ wheels: $(READY) ## write a pure and a compiled wheel to dist/
 	@$(BIN)/python -m tools.compile --copy
 	@$(BIN)/python -m hatchling build --target wheel
 	@ONCECAST_COMPILED=1 $(BIN)/python -m hatchling build --target wheel
+
+dist: $(READY) ## write the source archive and the wheel of HEAD to dist/, and check that the build is reproducible
+	@$(BIN)/python -m tools.dist
 
 soak: $(READY) ## run long campaigns with many more seeds (about an hour)
 	@$(PYTEST) -m soak
@@ -108,4 +111,4 @@ $(SITE): requirements-docs.lock $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
 	@touch $@
 
-.PHONY: help demo quick test fast pure fast-test wheels soak mutants mutate bench check docs format lock clean
+.PHONY: help demo quick test fast pure fast-test wheels dist soak mutants mutate bench check docs format lock clean

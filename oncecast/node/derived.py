@@ -24,6 +24,7 @@ logger = logging.getLogger("oncecast.node")
 
 FRAME_SLACK = 1024 * 1024  # maximum overhead of a message, in bytes
 SLOWEST = 32 * 1024 * 1024  # minimum throughput expected of links and disks, in bytes per second
+ROOT = 0  # user id of the administrator
 
 
 def options_of(settings: Settings) -> Options:
@@ -102,14 +103,15 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
     if not path:
         return None
     try:
-        mode, secret = Path(path).stat().st_mode, Path(path).read_bytes().strip()
+        info, secret = Path(path).stat(), Path(path).read_bytes().strip()
     except OSError as error:
         raise BadSetting(
             f"cluster_secret_file: {path}: {error.strerror or error}", "use a readable file"
         ) from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if shared(info.st_mode, info.st_uid, os.geteuid()):
+        mode = stat.S_IMODE(info.st_mode)
         raise BadSetting(
-            f"cluster_secret_file: other users can access {path} (mode {stat.S_IMODE(mode):04o})",
+            f"cluster_secret_file: other users can access {path} (mode {mode:04o})",
             f"run chmod 600 {path}",
         )
     if len(secret) < SECRET_BYTES_MIN:
@@ -119,6 +121,16 @@ def secret_of(path: str | os.PathLike[str]) -> ClusterSecret | None:
             f"generate a longer one: openssl rand -base64 32 > {path}",
         )
     return ClusterSecret(secret)
+
+
+def shared(mode: int, owner: int, user: int) -> bool:
+    """Return whether users other than `user` and root can access a file.
+
+    The group of a file that root owns may read it: this is how Kubernetes provides a secret to a
+    process that does not run as root.
+    """
+    allowed = stat.S_IRGRP if owner == ROOT != user else 0
+    return bool(mode & (stat.S_IRWXG | stat.S_IRWXO) & ~allowed)
 
 
 def warn_of_certificate(tls: Tls | None, me: NodeId) -> None:

@@ -27,7 +27,7 @@ from tools.error_page import with_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 
-REQUIREMENT = re.compile(r"\b(?:SVC|NET|REP|CLI|DDS|EXP|PIPE|KAF|SEC)-\d+\b")
+REQUIREMENT = re.compile(r"\b(?:SVC|NET|REP|CLI|DDS|EXP|PIPE|WRK|TXN|PART|KAF|SEC|OPS|WEB)-\d+\b")
 ROW = re.compile(r"^\| (?P<id>[A-Z]+-\d+) \| (?P<text>.*?) \| (?P<tests>.*?) \|$", re.MULTILINE)
 NOT_YET = "not yet"
 

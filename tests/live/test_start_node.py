@@ -52,7 +52,10 @@ def test_first_node_with_an_empty_disk_joins_the_existing_group(tmp_path: Path) 
         group.settled()
         first = group.all[0]
         first.end()
-        until("the other nodes have a leader", lambda: any(others_lead(each) for each in group.all[1:]))
+        until(
+            "the other nodes have a leader",
+            lambda: any(others_lead(each) for each in group.all[1:]),
+        )
         first.wipe()
         first.start()
         group.settled()

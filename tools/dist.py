@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
     target = Path(words[0]) if words else ROOT / "dist"
     epoch = int(git("show", "--no-patch", "--format=%ct", "HEAD"))
     with tempfile.TemporaryDirectory() as directory:
-        found = []
+        found, built = [], Path(directory)
         for number, name in enumerate(("first", "another place")):
             source, built = Path(directory, name), Path(directory, f"built{number}")
             source.mkdir()

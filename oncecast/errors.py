@@ -4,6 +4,7 @@ OncecastError
 ├── InvalidTopic · InvalidName · InvalidArgument     the request is invalid
 ├── PayloadTooLarge · TooMany                        a limit is exceeded
 ├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
+├── Partitioned · NotAssigned                        partitioned topics
 ├── WrongKind · LeaseLost                            shared subscriptions
 ├── NameInUse · Fenced                               another process uses the name
 ├── Denied                                           the principal has no permission
@@ -227,14 +228,40 @@ class NoSuchTopic(OncecastError, LookupError):
 
 @with_fields
 class TopicExists(OncecastError):
-    """The topic already exists with a different policy."""
+    """The topic already exists with a different policy or number of partitions."""
 
     topic: str
 
     code = "topic-exists"
-    message = "topic {topic!r} already exists with a different policy"
+    message = "topic {topic!r} already exists with a different policy or number of partitions"
     remedy = "change the policy of the existing topic, or delete it first"
     cli_remedy = "change its policy with `oncecast topic set`"
+
+
+@with_fields
+class Partitioned(OncecastError):
+    """The operation needs a topic without partitions."""
+
+    topic: str
+    partitions: int
+
+    code = "partitioned"
+    message = "topic {topic!r} has {partitions} partitions, so it cannot be used this way"
+    remedy = "use one of its partitions, such as {topic}#0"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class NotAssigned(OncecastError):
+    """The consumer group has assigned the partition to another member."""
+
+    topic: str
+    subscription: str
+
+    code = "not-assigned"
+    message = "{topic!r} is assigned to another member of consumer group {subscription!r}"
+    remedy = "read the partitions that are assigned to this member"
+    exit_status = ExitStatus.NOT_ALLOWED
 
 
 @with_fields

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from oncecast.broker.delays import number_at
+from oncecast.broker.dividing import belongs, create_fault, same_kind
+from oncecast.broker.partitioning import Descriptor
 from oncecast.broker.registry import Registry
 from oncecast.wire.commands import (
     Carry,
@@ -13,7 +15,14 @@ from oncecast.wire.commands import (
     SetPolicy,
     Tick,
 )
-from oncecast.wire.errors import InvalidArgument, InvalidTopic, NoSuchTopic, TooMany, TopicExists
+from oncecast.wire.errors import (
+    InvalidArgument,
+    InvalidTopic,
+    NoSuchTopic,
+    Partitioned,
+    TooMany,
+    TopicExists,
+)
 from oncecast.wire.results import (
     Carried,
     LimitsSet,
@@ -35,14 +44,21 @@ class Administering:
         registry.pass_time(command.at)
         if command.policy.fault:
             return InvalidArgument(command.policy.fault)
+        fault = create_fault(command)
+        if fault is not None:
+            return fault
         topic = registry.topics.get(command.topic)
         if topic is None:
             refusal = registry.refusal_to_make(command.topic)
             if refusal is not None:
                 return refusal
             made = registry.make(command.topic, command.policy, declared=True)
+            made.partition_of = command.partition_of
+            if command.partitions:
+                made.descriptor = Descriptor(command.partitions)
+                registry.follow_partitions(made)
             return TopicCreated(made.id, already=False)
-        if topic.policy != command.policy:
+        if topic.policy != command.policy or not same_kind(topic, command):
             return TopicExists(command.topic)
         topic.declared = True
         return TopicCreated(topic.id, already=True)
@@ -64,12 +80,22 @@ class Administering:
         registry.release(topic)
         return PolicySet(already)
 
-    def delete(self, slot: int, command: DeleteTopic) -> TopicDeleted:
+    def delete(
+        self, slot: int, command: DeleteTopic
+    ) -> TopicDeleted | Partitioned | InvalidArgument:
         self._registry.pass_time(command.at)
         topic = self._registry.topics.get(command.topic)
-        if topic is not None:
-            self._registry.remove(topic)
-        return TopicDeleted(already=topic is None)
+        if topic is None or (command.partition_of and not belongs(topic, command.partition_of)):
+            return TopicDeleted(already=True)
+        descriptor, base = topic.descriptor, topic.partition_of
+        if descriptor is not None and not (command.partition_of and descriptor.closing):
+            return Partitioned(command.topic, descriptor.count)
+        if base and not command.partition_of:
+            return InvalidArgument(
+                f"topic {command.topic!r} is a partition of {base!r}; delete {base!r} instead"
+            )
+        self._registry.remove(topic)
+        return TopicDeleted(already=False)
 
     def set_limits(self, slot: int, command: SetLimits) -> LimitsSet:
         registry, before = self._registry, self._registry.limits

@@ -192,7 +192,7 @@ class Dispatcher(Protocol):
         for client in self.crews.clients() if not access.open else ():
             principal = self._principal_of(client)
             for where, hand in self.crews.of_client(client):
-                if not access.permits(principal, READ, *where):
+                if not self._service.machine.registry.permits(principal, READ, *where):
                     self.send(client, WorkEnded(*where, hand.worker, errors.Denied()))
                     self.crews.leave(where, hand)
                     self.crews.make(where).gone[hand.worker] = self.now

@@ -35,6 +35,7 @@ from oncecast.broker.events import (
 )
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
+from oncecast.broker.partitioning import ConsumerGroup
 from oncecast.broker.queue import Queue
 from oncecast.broker.service import Service
 from oncecast.broker.sharing import dead_letters
@@ -363,7 +364,8 @@ class Gateway(Protocol):
 
     def _may(self, client: NodeId, verb: str, topic: str, name: str = "") -> bool:
         access = self._service.machine.registry.access
-        return access.open or access.permits(self._principal_of(client), verb, topic, name)
+        registry = self._service.machine.registry
+        return access.open or registry.permits(self._principal_of(client), verb, topic, name)
 
     def _deny(self, client: NodeId, reader: Fetch | Flow) -> None:
         """Tell a client that it lacks permission, and end its flow."""
@@ -521,26 +523,31 @@ class Gateway(Protocol):
         registry = self._service.machine.registry
         topics, holdings = registry.topics, registry.holdings
         if look.topic:
-            if look.topic in topics:
-                yield topics[look.topic]
+            found = topics.get(look.topic)
+            if found is not None and not is_closing(found):
+                yield found
             return
         names = self._names(client, look, topics)
         if holdings is None:
-            yield from (topics[name] for name in names)
+            yield from (topics[name] for name in names if not is_closing(topics[name]))
             return
         outgoing = holdings.outgoing  # a moving topic still belongs to this group
         for name in merge(names, self._names(client, look, outgoing)):
-            yield topics.get(name) or outgoing[name]
+            found = topics.get(name) or outgoing[name]
+            if not is_closing(found):
+                yield found
 
     def _names(self, client: NodeId, look: Look, topics: Topics) -> Iterator[str]:
-        access = self._service.machine.registry.access
+        registry = self._service.machine.registry
+        access = registry.access
         if access.open:
             yield from topics.names(look.prefix, look.after)
             return
         principal = self._principal_of(client)
         for prefix in access.prefixes(principal, look.prefix):
             for name in topics.names(prefix, look.after):
-                if access.sees(principal, name):
+                base = registry.base_of(name)
+                if access.sees(principal, name) or (base and access.sees(principal, base)):
                     yield name
 
 
@@ -599,6 +606,17 @@ def subscription_view(
     return SubscriptionView(name, cursor, lag, subscription.epoch, shared.workers > 0, shared)
 
 
+def is_closing(topic: Topic) -> bool:
+    """Return whether the topic is being deleted with its partitions."""
+    return topic.descriptor is not None and topic.descriptor.closing
+
+
+def group_view(name: str, group: ConsumerGroup) -> SubscriptionView:
+    """Return the members of a consumer group. The partitions know how far it has read."""
+    holders = tuple([each.holder for each in group.assignments])
+    return SubscriptionView(name, 0, 0, 0, any(holders), holders=holders)
+
+
 def topic_view(topic: Topic, of_subscriptions: bool, *, alone: bool = False) -> TopicView:
     index = topic.index
     subscriptions = tuple(
@@ -607,6 +625,9 @@ def topic_view(topic: Topic, of_subscriptions: bool, *, alone: bool = False) -> 
             for name, each in (topic.subscriptions.items() if of_subscriptions else ())
         ]
     )
+    descriptor = topic.descriptor
+    if descriptor is not None and of_subscriptions:
+        subscriptions = tuple([group_view(*each) for each in descriptor.groups.items()])
     return TopicView(
         topic.name,
         topic.id,
@@ -617,4 +638,7 @@ def topic_view(topic: Topic, of_subscriptions: bool, *, alone: bool = False) -> 
         subscriptions,
         len(topic.producers),
         topic.delays.messages,
+        0 if descriptor is None else descriptor.count,
+        topic.partition_of,
+        0 if descriptor is None else descriptor.epoch,
     )

@@ -22,7 +22,7 @@ from oncecast.broker.sizes import too_long
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.security.access import ACK, ADMIN, MANAGE, PUT, Access
 from oncecast.security.principals import ANONYMOUS
-from oncecast.wire.commands import PublishStaged, SubscribeShared
+from oncecast.wire.commands import CreateTopic, DeleteTopic, PublishStaged, SubscribeShared
 from oncecast.wire.errors import RULES, Denied, NotHere, Overloaded
 from oncecast.wire.frames import (
     Answer,
@@ -37,6 +37,7 @@ from oncecast.wire.frames import (
     Work,
     WorkEnded,
 )
+from oncecast.wire.partitions import is_partition
 from oncecast.wire.transactions import EndTransaction
 
 PrincipalOf = Callable[[NodeId], str]
@@ -49,6 +50,7 @@ Publish = PublishStaged | EndTransaction
 DENIED = Denied()
 ADMINISTRATIVE = (MANAGE, ADMIN)
 # Commands that may append to more topics, or acknowledge messages of other topics.
+OF_PARTITION = CreateTopic | DeleteTopic  # commands that say which topic a partition belongs to
 PUTTING = PublishStaged | SubscribeShared | EndTransaction
 
 
@@ -89,7 +91,10 @@ class Guard:
         report: Callable[[Checked], None] = lambda checked: None,
         # Whether this node does not know the rules yet.
         unsettled: Callable[[], bool] = lambda: False,
+        # Returns the topic that a topic is a partition of, or "".
+        base_of: Callable[[str], str] = lambda topic: "",
     ) -> None:
+        self._base_of = base_of
         self._access, self._principal_of, self.unsettled = access, principal_of, unsettled
         self._verdict, self._staged, self.report = verdict, staged, report
         self.denied = 0  # requests denied so far
@@ -119,7 +124,7 @@ class Guard:
             if not self.audits_open:
                 return None
         principal = self._principal_of(sender)
-        if access.permits(principal, verb, topic, name) and (
+        if self._permits(access, principal, verb, topic, name, message) and (
             type(message) is not Call
             or not isinstance(message.command, PUTTING)
             or self._may_publish(access, principal, message.command)
@@ -139,6 +144,24 @@ class Guard:
         self.denied += 1
         self._report(sender, principal, message, (verb, topic, name), allowed=False)
         return (refusal_of(message),)
+
+    def _permits(
+        self,
+        access: Access,
+        principal: str,
+        verb: str,
+        topic: str,
+        name: str,
+        message: Value | None = None,
+    ) -> bool:
+        """Return whether the rules allow this. A rule on a topic covers its partitions."""
+        if access.permits(principal, verb, topic, name):
+            return True
+        base = self._base_of(topic)
+        if not base and type(message) is Call and isinstance(message.command, OF_PARTITION):
+            base = message.command.partition_of
+            base = base if is_partition(topic, base) else ""
+        return bool(base) and access.permits(principal, verb, base, name)
 
     def _report(
         self, client: NodeId, principal: str, message: Value, need: Need, *, allowed: bool
@@ -160,14 +183,14 @@ class Guard:
         """
         if isinstance(command, SubscribeShared):
             named = command.settings.dead_letters if command.settings is not None else ""
-            return not named or access.allows(principal, PUT, named)
+            return not named or self._permits(access, principal, PUT, named, "")
         topics = [*self._staged(command)]
         if isinstance(command, EndTransaction):
             topics += [each.topic for each in command.outputs]
             for each in command.inputs:
-                if not access.permits(principal, ACK, each.topic, each.subscription):
+                if not self._permits(access, principal, ACK, each.topic, each.subscription):
                     return False
-        return all(access.allows(principal, PUT, topic) for topic in topics)
+        return all(self._permits(access, principal, PUT, topic, "") for topic in topics)
 
 
 def refusal_of(message: Value) -> Value:
@@ -233,6 +256,7 @@ def guard_of_replica(
         staged=staged,
         report=report,
         unsettled=unsettled,
+        base_of=lambda topic: service.machine.registry.base_of(topic),
     )
 
 

@@ -15,6 +15,7 @@ import google_crc32c
 from oncecast.broker import moves, state
 from oncecast.broker.administering import Administering
 from oncecast.broker.delays import position
+from oncecast.broker.dividing import Dividing
 from oncecast.broker.extent import Extent
 from oncecast.broker.granting import Granting
 from oncecast.broker.moves import AnyCommand
@@ -26,13 +27,19 @@ from oncecast.broker.sharing import Sharing
 from oncecast.broker.subscribing import Subscribing
 from oncecast.broker.transacting import Transacting
 from oncecast.wire import commands as do
-from oncecast.wire.errors import InvalidName, NotHere
+from oncecast.wire.errors import InvalidName, NoSuchTopic, NotHere, Partitioned
 from oncecast.wire.limits import Limits, is_name
+from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.results import Result
 from oncecast.wire.transactions import EndTransaction
 
 OF_ACCESS = get_args(do.AccessCommand)
 OF_TOPIC = tuple(kind for kind in get_args(do.Command) if "topic" in kind.__struct_fields__)
+# Commands on the messages of a topic. A topic with partitions has none.
+OF_MESSAGES = (
+    *(do.OpenProducer, do.Put, do.TimedPut, do.Stage),
+    *(do.Subscribe, do.SubscribeShared, do.Unsubscribe, do.Attach, do.Detach, do.Seek),
+)
 
 
 class Machine:
@@ -58,9 +65,21 @@ class Machine:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
+        if self.registry.divided and isinstance(command, OF_MESSAGES):
+            refusal = self.registry.refusal_to_use(command.topic)
+            if refusal is not None:
+                return self._refuse(command, refusal)
         if type(command) in do.ONCE:
             return self._once(slot, cast("do.Once", command))
         return self._handlers[type(command)](slot, command)
+
+    def _refuse(
+        self, command: AnyCommand, refusal: Partitioned | NoSuchTopic
+    ) -> Partitioned | NoSuchTopic:
+        at = getattr(command, "at", None)  # some commands have no stamp
+        if at is not None:
+            self.registry.pass_time(at)
+        return refusal
 
     def _once(self, slot: int, command: do.Once) -> Result:
         """Apply a command once. If a copy was applied before, return its result."""
@@ -157,6 +176,7 @@ class Machine:
         subscribing, publishing = Subscribing(registry), Publishing(registry)
         moving, granting, sharing = Moving(registry), Granting(registry), Sharing(registry)
         transacting = Transacting(registry, publishing, sharing)
+        dividing = Dividing(registry)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
@@ -185,6 +205,11 @@ class Machine:
             do.CloseSource: publishing.close,
             do.OpenSource: transacting.open,
             EndTransaction: transacting.end,
+            SetPartitions: dividing.set_partitions,
+            AddGroup: dividing.add_group,
+            RemoveGroup: dividing.remove_group,
+            Enlist: dividing.enlist,
+            LeaveGroup: dividing.leave,
             moves.Found: moving.found,
             moves.Retire: moving.retire,
             moves.Claim: moving.claim,

@@ -8,6 +8,7 @@ from oncecast.broker import moves as do
 from oncecast.broker import state
 from oncecast.broker.delays import Delays
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings, PartName
+from oncecast.broker.partitioning import Descriptor
 from oncecast.broker.queue import Queue
 from oncecast.broker.registry import Registry
 from oncecast.broker.staging import Part, Source, topic_of_key
@@ -120,8 +121,7 @@ class Moving:
             registry.pass_time(command.newest)
         aside.put_back(registry.clock.trusted - command.clock)
         for topic in topics:
-            registry.follow_sharing(topic)
-            registry.follow_delays(topic)
+            self._follow(topic)
         registry.access = registry.access.newer(access)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
@@ -130,6 +130,11 @@ class Moving:
         holdings.low = command.low
         holdings.claim = ActiveClaim(command.move, holdings.claim.exporter, adopted=True)
         return YES
+
+    def _follow(self, topic: Topic) -> None:
+        self._registry.follow_sharing(topic)
+        self._registry.follow_delays(topic)
+        self._registry.follow_partitions(topic)
 
     def _adopt_topic(self, holdings: Holdings, topic: Topic) -> None:
         if topic.index.first < topic.index.next:
@@ -177,6 +182,7 @@ class Moving:
             registry.aging.pop(name, None)
             registry.sharing.pop(name, None)
             registry.delaying.pop(name, None)
+            registry.divided.pop(name, None)
         for key in list(registry.staging.sources):
             if holdings.in_part(topic_of_key(key), command.until):
                 holdings.sources[key] = registry.staging.hand_over(key)
@@ -189,8 +195,7 @@ class Moving:
             for name, topic in holdings.outgoing.items():
                 self._registry.topics[name] = topic
                 self._registry.follow_age(topic)
-                self._registry.follow_sharing(topic)
-                self._registry.follow_delays(topic)
+                self._follow(topic)
             for key, source in holdings.sources.items():
                 self._registry.staging.take_over(key, source)
             holdings.outgoing.clear()
@@ -257,7 +262,7 @@ class Moving:
 
 
 class Aside:
-    """The queues and delayed messages of adopted topics, while their batches are retimed.
+    """The times of adopted topics, apart from those of their batches, which are retimed.
 
     Their times follow the clock of the exporter, until `put_back` moves them to this group's clock.
     """
@@ -265,7 +270,11 @@ class Aside:
     def __init__(self, topics: list[Topic]) -> None:
         self._queues: list[tuple[Subscription, Queue]] = []
         self._delays: list[tuple[Topic, Delays]] = []
+        self._descriptors: list[tuple[Topic, Descriptor]] = []
         for topic in topics:
+            if topic.descriptor is not None:
+                self._descriptors.append((topic, topic.descriptor))
+                topic.descriptor = None
             self._delays.append((topic, topic.delays))
             topic.delays = Delays()
             for subscription in topic.subscriptions.values():
@@ -286,6 +295,9 @@ class Aside:
         for topic, delays in self._delays:
             delays.shift(shift)
             topic.delays = delays
+        for topic, descriptor in self._descriptors:
+            descriptor.shift(shift)
+            topic.descriptor = descriptor
 
 
 def name_of_delayed(topic: str, number: int) -> PartName:

@@ -25,6 +25,7 @@ from oncecast.wire.frames import (
     Tune,
     Work,
 )
+from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
 
@@ -93,6 +94,11 @@ COMMANDS: dict[type, Needs] = {
     do.CloseSource: of_source,
     do.OpenSource: of_transaction,
     EndTransaction: of_transaction,
+    SetPartitions: of_topic(MANAGE),
+    AddGroup: of_subscription,
+    RemoveGroup: of_subscription,
+    Enlist: of_subscription,
+    LeaveGroup: of_subscription,
     do.AddUser: of_admin,
     do.RemoveUser: of_admin,
     do.CreateToken: of_admin,

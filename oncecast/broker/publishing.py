@@ -15,10 +15,12 @@ from oncecast.wire.errors import (
     InvalidName,
     InvalidTopic,
     NameInUse,
+    NoSuchTopic,
     NotKept,
     NotStaged,
     OldNumber,
     OtherContent,
+    Partitioned,
     Refusal,
     TakenOver,
     TooLarge,
@@ -33,6 +35,17 @@ from oncecast.wire.results import (
     StagedDropped,
 )
 from oncecast.wire.transactions import repeated
+
+PublishRefusal = (
+    InvalidArgument
+    | InvalidTopic
+    | NoSuchTopic
+    | Partitioned
+    | NotStaged
+    | NotKept
+    | NameInUse
+    | TooMany
+)
 
 
 class Publishing:
@@ -76,20 +89,7 @@ class Publishing:
 
     def publish(
         self, slot: int, command: PublishStaged
-    ) -> (
-        Published
-        | InvalidName
-        | InvalidArgument
-        | InvalidTopic
-        | NotStaged
-        | NotKept
-        | NameInUse
-        | TooMany
-        | Fenced
-        | TakenOver
-        | OldNumber
-        | OtherContent
-    ):
+    ) -> Published | PublishRefusal | InvalidName | Fenced | TakenOver | OldNumber | OtherContent:
         registry, staging = self._registry, self._registry.staging
         clock = registry.pass_time(command.at)
         fault = self._name_fault(command)
@@ -115,9 +115,7 @@ class Publishing:
         registry.use_source(key)
         return Published(ranges, already=False)
 
-    def _parts(
-        self, key: str, command: PublishStaged
-    ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NotKept | NameInUse | TooMany:
+    def _parts(self, key: str, command: PublishStaged) -> list[Part] | PublishRefusal:
         """Return the parts to publish, or the refusal."""
         staging, limits = self._registry.staging, self._registry.limits
         if key not in staging.sources and len(staging.sources) >= limits.sources_max:
@@ -188,13 +186,17 @@ class Publishing:
 
     def refusal_to_append(
         self, source: str, parts: list[Part], *, keep: bool = False
-    ) -> InvalidTopic | NotKept | TooMany | NameInUse | None:
+    ) -> InvalidTopic | NoSuchTopic | Partitioned | NotKept | TooMany | NameInUse | None:
         """Return the refusal, or None. After this check, `append` cannot fail.
 
         With `keep`, refuse topics that would drop the messages.
         """
         registry = self._registry
         names = dict.fromkeys(part.topic for part in parts)
+        for name in names if registry.divided else ():
+            divided = registry.refusal_to_use(name)
+            if divided is not None:
+                return divided
         for name in names if keep else ():
             if name not in registry.topics or not registry.topics[name].keeps:
                 return NotKept(name)

@@ -21,7 +21,7 @@ from oncecast.broker.topics import Topics
 from oncecast.kernel.topic_tag import tag_of
 from oncecast.security.access import OPEN, Access
 from oncecast.wire.commands import Stage
-from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
+from oncecast.wire.errors import InvalidTopic, NoSuchTopic, NotHere, Partitioned, TooMany
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import SHARED_LEVEL
@@ -46,6 +46,7 @@ class Registry:
         self.aging: dict[str, Topic] = {}  # topics with an age limit
         self.sharing: dict[str, Topic] = {}  # topics with a shared subscription
         self.delaying: dict[str, Topic] = {}  # topics with delayed messages
+        self.divided: dict[str, Topic] = {}  # topics with partitions, which have no messages
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
         self.access: Access = OPEN  # immutable; each change replaces it
@@ -152,6 +153,7 @@ class Registry:
         self.aging.pop(topic.name, None)
         self.sharing.pop(topic.name, None)
         self.delaying.pop(topic.name, None)
+        self.divided.pop(topic.name, None)
 
     def release(self, topic: Topic) -> None:
         """Delete the topic if it is idle."""
@@ -225,6 +227,32 @@ class Registry:
             self.delaying[topic.name] = topic
         else:
             self.delaying.pop(topic.name, None)
+
+    def follow_partitions(self, topic: Topic) -> None:
+        if topic.descriptor is not None:
+            self.divided[topic.name] = topic
+
+    def refusal_to_use(self, name: str) -> Partitioned | NoSuchTopic | None:
+        """Return a refusal if the topic has partitions and so no messages, otherwise None."""
+        topic = self.divided.get(name)
+        if topic is None or topic.descriptor is None:
+            return None
+        descriptor = topic.descriptor
+        return NoSuchTopic(name) if descriptor.closing else Partitioned(name, descriptor.count)
+
+    def base_of(self, name: str) -> str:
+        """Return the topic that this topic is a partition of, or "" for any other topic."""
+        topic = self.topics.get(name)
+        if topic is None and self.holdings is not None:
+            topic = self.holdings.outgoing.get(name)
+        return "" if topic is None else topic.partition_of
+
+    def permits(self, principal: str, verb: str, topic: str, name: str = "") -> bool:
+        """Return whether the rules allow this. A rule on a topic covers its partitions."""
+        if self.access.permits(principal, verb, topic, name):
+            return True
+        base = self.base_of(topic)
+        return bool(base) and self.access.permits(principal, verb, base, name)
 
     def release_delayed(self) -> tuple[str, ...]:
         """Append the delayed messages that are due, and return their topics."""

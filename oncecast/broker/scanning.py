@@ -94,8 +94,12 @@ class Scanner(Protocol):
             return
         registry = service.machine.registry
         topic = registry.topics.get(scan.topic)
-        if topic is None:
-            why = registry.elsewhere(scan.topic) or registry.missing(scan.topic)
+        if topic is None or topic.descriptor is not None:
+            why = (
+                registry.refusal_to_use(scan.topic)
+                or registry.elsewhere(scan.topic)
+                or registry.missing(scan.topic)
+            )
             self.send(sender, Answer(scan.id, why))
             return
         if scan.wait_ms > 0 and self._must_wait(topic, scan) and self._waits.add(sender, scan):
@@ -144,7 +148,8 @@ class Scanner(Protocol):
     def _permitted(self, sender: NodeId, scan: Scan) -> bool:
         # A follower's guard lets all scans in, because most of them are redirected.
         access = self._service.machine.registry.access
-        return access.open or access.permits(self._principal_of(sender), READ, scan.topic, "")
+        registry = self._service.machine.registry
+        return access.open or registry.permits(self._principal_of(sender), READ, scan.topic)
 
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:

@@ -23,6 +23,7 @@ from oncecast.wire.errors import (
     NoSuchTopic,
     NotKept,
     NotSubscribed,
+    Partitioned,
     TooMany,
     WrongKind,
 )
@@ -95,6 +96,10 @@ class Sharing:
         name = dead_letters(command.topic, command.subscription, settings)
         if not is_name(name):
             return InvalidName("dead-letter topic")
+        if name in self._registry.divided:
+            return InvalidArgument(
+                f"the dead-letter topic {name!r} has partitions; choose another name"
+            )
         if name == command.topic:
             return InvalidArgument("the dead-letter topic is the topic itself; choose another name")
         apart = key_of_topic(name) != key_of_topic(command.topic)
@@ -216,7 +221,9 @@ class Sharing:
 
     # -- dead letters --
 
-    def bury(self, slot: int, command: Bury) -> Buried | Missing | InvalidTopic | TooMany:
+    def bury(
+        self, slot: int, command: Bury
+    ) -> Buried | Missing | InvalidTopic | TooMany | Partitioned:
         registry, put = self._registry, command.put
         clock = registry.pass_time(command.at)
         found = self._find(command.topic, command.subscription)
@@ -227,8 +234,8 @@ class Sharing:
         unknown = [each for each in command.offsets if each not in queue.dead]
         if unknown or put.topic != name or not 0 < put.count == len(set(command.offsets)):
             return Buried(done=False)
-        if name not in registry.topics:
-            refusal = registry.refusal_to_make(name)
+        if name not in registry.topics or name in registry.divided:
+            refusal = registry.refusal_to_use(name) or registry.refusal_to_make(name)
             if refusal is not None:
                 return refusal
         dead = self._dead_letters(command.topic, command.subscription, queue.settings)

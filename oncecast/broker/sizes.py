@@ -14,6 +14,7 @@ from oncecast.wire.commands import AccessCommand, PublishStaged, Put, SubscribeS
 from oncecast.wire.errors import InvalidArgument, InvalidName, InvalidTopic, TooMany
 from oncecast.wire.frames import ClientCommand, Fetch, Look, Scan, Work
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
+from oncecast.wire.partitions import PARTITIONS_MAX, Enlist
 from oncecast.wire.sharing import WINDOW_MAX, Settle
 from oncecast.wire.transactions import EndTransaction
 
@@ -25,6 +26,7 @@ ACCESS_BYTES_MAX = 8 * 1024  # maximum size of a command for users, tokens or ru
 TEXTS = (
     *("topic", "token", "producer", "incarnation", "directory_id"),
     *("subscription", "source", "part", "run", "worker"),
+    *("member", "partition_of"),
 )
 NAMES: dict[type, tuple[str, ...]] = {
     kind: tuple(name for name in kind.__struct_fields__ if name in TEXTS)
@@ -49,6 +51,8 @@ def size_fault(
             return InvalidTopic() if field == "topic" else InvalidName(field)
     if isinstance(command, AccessCommand):
         return access_fault(command)
+    if isinstance(command, Enlist) and len(command.released) > PARTITIONS_MAX:
+        return TooMany("released partitions", PARTITIONS_MAX)
     if isinstance(command, Settle) and command.fault:
         return InvalidArgument(command.fault)
     if isinstance(command, SubscribeShared):

@@ -19,6 +19,7 @@ from oncecast.broker.answered import Answer
 from oncecast.broker.delays import Fields
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings
 from oncecast.broker.live_slots import LiveSlots
+from oncecast.broker.partitioning import Assignment, ConsumerGroup, Descriptor, Member
 from oncecast.broker.producer import Producer
 from oncecast.broker.queue import Death, Held, Queue, Worker
 from oncecast.broker.registry import Registry
@@ -91,6 +92,33 @@ class TimingRow(Value, tag="TimingRow"):
     last: int  # number of the last delayed batch
     lifetimes: tuple[tuple[int, int], ...] = ()
     delayed: tuple[Fields, ...] = ()
+
+
+class PartitionsRow(Value, tag="PartitionsRow"):
+    """The topic in the last TopicRow is a partition, or has partitions.
+
+    Other topics have no such row, so a group below feature level 6 writes the same snapshot with
+    each version of the program. The same is true of the next two rows.
+    """
+
+    partition_of: str
+    count: int = 0
+    closing: bool = False
+    epoch: int = 0
+
+
+class GroupRow(Value, tag="GroupRow"):
+    """A consumer group of the topic in the last PartitionsRow."""
+
+    name: str
+    members: tuple[tuple[str, int, int], ...]  # name, deadline and lifetime
+    assignments: tuple[tuple[str, int, str], ...]  # holder, term and target
+
+
+class TermRow(Value, tag="TermRow"):
+    """The term of the subscription in the last SubscriptionRow."""
+
+    term: int
 
 
 class HoldingsRow(Value, tag="EstateRow"):
@@ -234,6 +262,9 @@ Row = (
     | LiveSlotsRow
     | TopicRow
     | TimingRow
+    | PartitionsRow
+    | GroupRow
+    | TermRow
     | IndexRow
     | ProducerRow
     | SubscriptionRow
@@ -285,6 +316,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
         registry.follow_age(topic)
         registry.follow_sharing(topic)
         registry.follow_delays(topic)
+        registry.follow_partitions(topic)
     for topic in registry.holdings.outgoing.values() if registry.holdings is not None else ():
         topic.rebuild()
     return registry
@@ -308,7 +340,7 @@ def moved_out(holdings: Holdings, answers: Answers = (), access: Access = OPEN) 
     for topic in holdings.outgoing.values():
         facts = (topic.id, topic.name, _policy_row(topic.policy), topic.declared)
         rows.append(TopicRow(*facts, topic.index.summary(), ()))
-        rows += (*_timing_rows(topic), *_client_rows(topic))
+        rows += (*_timing_rows(topic), *_partition_rows(topic), *_client_rows(topic))
     rows += _source_rows(holdings.sources)
     rows += _answered_rows(answers)
     rows += _access_rows(access)
@@ -374,6 +406,7 @@ def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[R
     facts = (topic.id, topic.name, _policy_row(topic.policy), topic.declared)
     yield TopicRow(*facts, index.summary(), index.notes(), move)
     yield from _timing_rows(topic)
+    yield from _partition_rows(topic)
     for columns in index.rows(COLUMN_ROWS):
         yield IndexRow(tuple(_packed(column) for column in columns))
     yield from _client_rows(topic)
@@ -394,6 +427,20 @@ def _timing_rows(topic: Topic) -> Iterator[Row]:
         yield TimingRow(*facts, lifetimes=pairs)
     while batches := tuple(islice(delayed, CHUNK_ROWS)):
         yield TimingRow(*facts, delayed=batches)
+
+
+def _partition_rows(topic: Topic) -> Iterator[Row]:
+    descriptor = topic.descriptor
+    if descriptor is None:
+        if topic.partition_of:
+            yield PartitionsRow(topic.partition_of)
+        return
+    facts = (descriptor.count, descriptor.closing, descriptor.epoch)
+    yield PartitionsRow(topic.partition_of, *facts)
+    for name, group in descriptor.groups.items():
+        members = [(who, each.until, each.lifetime) for who, each in group.members.items()]
+        assignments = [(each.holder, each.term, each.target) for each in group.assignments]
+        yield GroupRow(name, tuple(members), tuple(assignments))
 
 
 def _client_rows(topic: Topic) -> Iterator[Row]:
@@ -420,6 +467,8 @@ def _client_rows(topic: Topic) -> Iterator[Row]:
             each.suspect_below,
             each.seek_token,
         )
+        if each.term:
+            yield TermRow(each.term)
         if each.queue is not None:
             yield from _queue_rows(each.queue)
 
@@ -515,6 +564,16 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 _topics_of(registry, row.move)[row.name] = topic
             case TimingRow():
                 _read_timing(topic, row)
+            case PartitionsRow():
+                topic.partition_of = row.partition_of
+                if row.count:
+                    topic.descriptor = Descriptor(row.count)
+                    topic.descriptor.closing, topic.descriptor.epoch = row.closing, row.epoch
+            case GroupRow():
+                assert topic.descriptor is not None
+                topic.descriptor.groups[row.name] = _consumer_group(row)
+            case TermRow():
+                subscription.term = row.term
             case HoldingsRow():
                 holdings = registry.holdings = Holdings(row.group, row.low)
                 holdings.claim, holdings.frozen, holdings.retired = (
@@ -608,6 +667,14 @@ def _subscription(row: SubscriptionRow) -> Subscription:
     subscription.attached, subscription.incarnation = row.attached, row.incarnation
     subscription.suspect_below, subscription.seek_token = row.suspect_below, row.seek_token
     return subscription
+
+
+def _consumer_group(row: GroupRow) -> ConsumerGroup:
+    group = ConsumerGroup(0)
+    for name, until, lifetime in row.members:
+        group.members[name] = Member(until, lifetime)
+    group.assignments = [Assignment(*each) for each in row.assignments]
+    return group
 
 
 def _packed(column: array[int]) -> bytes:

@@ -24,6 +24,7 @@ from oncecast.wire.errors import (
     InvalidName,
     InvalidTopic,
     NoSuchTopic,
+    NotAssigned,
     NotSubscribed,
     Repositioned,
     TooMany,
@@ -48,12 +49,14 @@ class Subscribing:
 
     def subscribe(
         self, slot: int, command: Subscribe
-    ) -> Subscribed | InvalidTopic | InvalidName | TooMany | WrongKind:
+    ) -> Subscribed | InvalidTopic | NoSuchTopic | InvalidName | TooMany | WrongKind:
         registry = self._registry
         registry.pass_time(command.at)
         if not is_name(command.subscription):
             return InvalidName("subscription")
         topic = registry.topics.get(command.topic)
+        if topic is None and not command.create:
+            return registry.missing(command.topic)
         if topic is None:
             refusal = registry.refusal_to_make(command.topic)
             if refusal is not None:
@@ -82,7 +85,16 @@ class Subscribing:
 
     def attach(
         self, slot: int, command: Attach
-    ) -> Attached | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed | WrongKind:
+    ) -> (
+        Attached
+        | Fenced
+        | InvalidName
+        | InvalidTopic
+        | NoSuchTopic
+        | NotSubscribed
+        | NotAssigned
+        | WrongKind
+    ):
         if not is_name(command.incarnation):
             return InvalidName("incarnation")
         topic = self._registry.topics.get(command.topic)
@@ -93,11 +105,14 @@ class Subscribing:
             return NotSubscribed(command.topic, command.subscription)
         if subscription.queue is not None:
             return WrongKind(command.topic, command.subscription, "shared")
+        if command.term < subscription.term and command.term:
+            return NotAssigned(command.topic, command.subscription)
         if subscription.incarnation != command.incarnation:
             current = subscription.epoch if subscription.incarnation else 0
             if command.expected not in (ANY_EPOCH, current):
                 return Fenced(current)
             topic.attach(subscription, command.incarnation, self._registry.new_epoch())
+            subscription.term = max(subscription.term, command.term)
         return topic.attached(subscription)
 
     def detach(

@@ -20,6 +20,7 @@ class Subscription:
         "queue",
         "seek_token",
         "suspect_below",
+        "term",
     )
 
     def __init__(self, epoch: int, cursor: int) -> None:
@@ -29,6 +30,7 @@ class Subscription:
         self.cursor = cursor
         self.suspect_below = 0
         self.seek_token = ""  # the token of the last seek
+        self.term = 0  # the highest term of a member of a consumer group, or 0
         self.queue: Queue | None = None  # None if the subscription is exclusive
 
     def attach(self, incarnation: str, epoch: int, end: int) -> None:

@@ -10,6 +10,7 @@ from oncecast.broker.clock import Clock, Retiming
 from oncecast.broker.delays import Delayed, Delays
 from oncecast.broker.index import PLAIN, Index
 from oncecast.broker.live_slots import LiveSlots
+from oncecast.broker.partitioning import Descriptor
 from oncecast.broker.producer import Producer
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.totals import Counted
@@ -57,10 +58,12 @@ class Topic:
         "_live_slots",
         "declared",
         "delays",
+        "descriptor",
         "fenced",
         "id",
         "index",
         "name",
+        "partition_of",
         "policy",
         "producers",
         "subscriptions",
@@ -73,6 +76,8 @@ class Topic:
         self.name = name
         self.policy = policy
         self.declared = declared  # created by CreateTopic, so it exists until DeleteTopic
+        self.partition_of = ""  # the partitioned topic that this topic is a partition of
+        self.descriptor: Descriptor | None = None  # None if the topic has no partitions
         self._live_slots = live_slots
         self.index = Index(live_slots)
         self.delays = Delays()
@@ -289,6 +294,8 @@ class Topic:
         for producer in self.producers.values():
             if producer.used > retiming.above:
                 producer.used = retiming.rule(producer.used)
+        if self.descriptor is not None and retiming.shift:
+            self.descriptor.shift(retiming.shift)
         for subscription in self.subscriptions.values() if retiming.shift else ():
             if subscription.queue is not None:
                 subscription.queue.shift(retiming.shift)

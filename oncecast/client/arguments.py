@@ -13,6 +13,7 @@ from oncecast.wire import commands as do
 from oncecast.wire.batch_layout import check_level
 from oncecast.wire.frames import ClientCommand
 from oncecast.wire.limits import NAME_BYTES_MAX, is_name
+from oncecast.wire.partitions import PARTITIONS_MAX
 from oncecast.wire.retention import DEFAULT, Policy
 
 OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # the topic may be empty
@@ -106,6 +107,11 @@ def check_tls(tls: object) -> None:
 def check_count(count: object) -> None:
     if not isinstance(count, int) or count < 1:
         raise InvalidArgument(f"count is {count!r:.80}", "request at least one message")
+
+
+def check_partitions(count: object) -> None:
+    if not isinstance(count, int) or not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidArgument(f"partitions is {count!r:.80}", f"use 1 to {PARTITIONS_MAX:,}")
 
 
 def check_wait(timeout: object) -> None:

@@ -271,8 +271,16 @@ class Client:
 
     # -- topics --
 
-    def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
-        return self._call(self._client.create_topic(topic, policy))
+    def create_topic(
+        self, topic: str, policy: Policy = DEFAULT, *, partitions: int | None = None
+    ) -> bool:
+        return self._call(self._client.create_topic(topic, policy, partitions=partitions))
+
+    def set_partitions(self, topic: str, partitions: int) -> int:
+        return self._call(self._client.set_partitions(topic, partitions))
+
+    def partitions(self, topic: str) -> list[TopicView]:
+        return self._call(self._client.partitions(topic))
 
     def set_policy(self, topic: str, policy: Policy) -> None:
         self._call(self._client.set_policy(topic, policy))

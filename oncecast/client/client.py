@@ -424,23 +424,48 @@ class Client:
 
     # -- topics --
 
-    async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
+    async def create_topic(
+        self,
+        topic: str,
+        policy: Policy = DEFAULT,
+        *,
+        partitions: int | None = None,  # default: a plain topic
+    ) -> bool:
         """Create a topic that exists until it is deleted. Return whether it is new."""
+        if partitions is not None:
+            return await self.parts.usable.partitions.create(topic, partitions, policy)
         return await self.parts.usable.requests.changes(do.CreateTopic(topic, 0, policy))
 
+    async def set_partitions(self, topic: str, partitions: int) -> int:
+        """Raise the number of partitions of a topic. Return how many are new.
+
+        The number cannot decrease, and a plain topic cannot become partitioned.
+        """
+        return await self.parts.usable.partitions.grow(topic, partitions)
+
     async def set_policy(self, topic: str, policy: Policy) -> None:
-        await self.parts.usable.requests.call(do.SetPolicy(topic, 0, policy))
+        await self.parts.usable.partitions.set_policy(topic, policy)
 
     async def delete_topic(self, topic: str) -> bool:
         """Delete a topic with its messages and subscriptions. Return whether it existed."""
-        return await self.parts.usable.requests.changes(do.DeleteTopic(topic, 0))
+        return await self.parts.usable.partitions.delete(topic)
 
     async def describe(self, topic: str) -> TopicView:
-        return await self.parts.usable.topics.describe(topic)
+        """Return the view of a topic. With partitions, the numbers are the sums over them."""
+        return await self.parts.usable.partitions.describe(topic)
+
+    async def partitions(self, topic: str) -> list[TopicView]:
+        """Return the views of a topic's partitions, in order. A plain topic has none."""
+        return await self.parts.usable.partitions.of(topic)
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
-        """Yield all topics with this prefix, sorted by name. On a ring, include all groups."""
-        async for each in self.parts.usable.topics.all(prefix):
+        """Yield all topics with this prefix, sorted by name. On a ring, include all groups.
+
+        A topic with partitions appears once, with the sums over its partitions.
+        """
+        from oncecast.client.partitioning import folding  # short commands do not need it
+
+        async for each in folding(self.parts.usable.topics.all(prefix)):
             yield each
 
     # -- the cluster --

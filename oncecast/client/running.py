@@ -29,6 +29,7 @@ from oncecast.wire.frames import TopicView
 
 if TYPE_CHECKING:
     from oncecast.client.access import AccessControl
+    from oncecast.client.partitioning import Partitions
     from oncecast.client.scanning import Scans
     from oncecast.client.state import StateDirectory
     from oncecast.client.topics import Topics
@@ -125,6 +126,12 @@ class Running:
         from oncecast.client.topics import Topics
 
         return Topics(self.cluster, partial(topics_at, self.options))
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        from oncecast.client.partitioning import Partitions
+
+        return Partitions(self.requests, self.topics.describe)
 
     @cached_property
     def transactions(self) -> Transactions:

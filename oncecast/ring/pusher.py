@@ -203,12 +203,12 @@ class Pusher(Protocol):
 
     def _permit(self, reader_id: ReaderId) -> ReadPermit:
         machine = self._service.machine
-        access = machine.registry.access
+        permits = machine.registry.permits
         found = readable_subscription(
             machine, reader_id.topic, reader_id.subscription, reader_id.epoch
         )
         names = (reader_id.topic, reader_id.subscription)
-        if not isinstance(found, NotHere) and not access.permits(reader_id.principal, READ, *names):
+        if not isinstance(found, NotHere) and not permits(reader_id.principal, READ, *names):
             return ReadPermit(reader_id, 0, 0, 0, 0, 0, Denied())
         if not isinstance(found, Subscription):
             return ReadPermit(reader_id, 0, 0, 0, 0, 0, found)
@@ -221,5 +221,5 @@ class Pusher(Protocol):
             found.suspect_below,
             *ends,
             last_epoch=last_epoch,
-            may_ack=access.permits(reader_id.principal, ACK, *names),
+            may_ack=permits(reader_id.principal, ACK, *names),
         )

@@ -27,6 +27,13 @@ from typing import ClassVar, get_args
 from oncecast.kernel.protocol import Value
 from oncecast.security.values import Credentials, Rule
 from oncecast.wire.limits import Limits
+from oncecast.wire.partitions import (
+    PARTITION_LEVEL,
+    AddGroup,
+    OfGroup,
+    RemoveGroup,
+    SetPartitions,
+)
 from oncecast.wire.retention import DEFAULT, Policy
 from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
 from oncecast.wire.timing import TIMING_LEVEL, Timing
@@ -67,10 +74,13 @@ class CreateTopic(Value, tag="CreateTopic"):
     at: int
     policy: Policy = DEFAULT
     token: str = ""
+    partitions: int = 0  # create the descriptor of a topic with this many partitions
+    partition_of: str = ""  # or create a partition of this topic
 
     @property
     def field_level(self) -> int:
-        return self.policy.level
+        partitioned = self.partitions or self.partition_of
+        return max(self.policy.level, PARTITION_LEVEL if partitioned else 1)
 
 
 class SetPolicy(Value, tag="SetPolicy"):
@@ -88,6 +98,12 @@ class DeleteTopic(Value, tag="DeleteTopic"):
     topic: str
     at: int
     token: str = ""
+    # Delete the topic only if it is a partition of this topic, or the closed descriptor itself.
+    partition_of: str = ""
+
+    @property
+    def field_level(self) -> int:
+        return PARTITION_LEVEL if self.partition_of else 1
 
 
 class SetLimits(Value):
@@ -166,6 +182,11 @@ class Subscribe(Value, tag="Subscribe"):
     start: Start
     at: int
     token: str = ""
+    create: bool = True  # whether to create a missing topic
+
+    @property
+    def field_level(self) -> int:
+        return 1 if self.create else PARTITION_LEVEL
 
 
 class Unsubscribe(Value, tag="Unsubscribe"):
@@ -176,12 +197,21 @@ class Unsubscribe(Value, tag="Unsubscribe"):
 
 
 class Attach(Value, tag="Attach"):
-    """Make `incarnation` the reader of the subscription, and fence the previous reader."""
+    """Make `incarnation` the reader of the subscription, and fence the previous reader.
+
+    A member of a consumer group gives the term of its assignment. The machine refuses a lower term
+    than that of an earlier Attach.
+    """
 
     topic: str
     subscription: str
     incarnation: str
     expected: int = ANY_EPOCH
+    term: int = 0
+
+    @property
+    def field_level(self) -> int:
+        return PARTITION_LEVEL if self.term else 1
 
 
 class Detach(Value, tag="Detach"):
@@ -477,6 +507,8 @@ Command = (
     | CloseSource
     | OpenSource
     | EndTransaction
+    | SetPartitions
+    | OfGroup
     | AccessCommand
     | Carry
 )
@@ -491,6 +523,9 @@ Once = (
     | Unsubscribe
     | DropStaged
     | CloseSource
+    | SetPartitions
+    | AddGroup
+    | RemoveGroup
     | AccessCommand
 )
 ONCE: frozenset[type] = frozenset(get_args(Once))

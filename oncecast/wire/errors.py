@@ -75,6 +75,20 @@ class TopicExists(Refusal, tag="TopicExists"):
     topic: str
 
 
+class Partitioned(Refusal, tag="Partitioned"):
+    error = errors.Partitioned
+
+    topic: str
+    partitions: int
+
+
+class NotAssigned(Refusal, tag="NotAssigned"):
+    error = errors.NotAssigned
+
+    topic: str
+    subscription: str
+
+
 class NameInUse(Refusal, tag="NameInUse"):
     error = errors.NameInUse
 
@@ -225,6 +239,8 @@ MachineRefusal = (
     | TooMany
     | NoSuchTopic
     | TopicExists
+    | Partitioned
+    | NotAssigned
     | NameInUse
     | Unopened
     | Gap

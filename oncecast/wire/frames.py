@@ -16,6 +16,7 @@ from oncecast.replication.events import Change, HandOver
 from oncecast.security.values import Rule
 from oncecast.wire import commands as do
 from oncecast.wire import errors
+from oncecast.wire.partitions import OfGroup, SetPartitions
 from oncecast.wire.results import Done
 from oncecast.wire.retention import Policy
 from oncecast.wire.sharing import Settle, Shared
@@ -43,6 +44,8 @@ ClientCommand = (
     | do.CloseSource
     | do.OpenSource
     | EndTransaction
+    | SetPartitions
+    | OfGroup
     | do.AccessCommand
 )
 
@@ -231,6 +234,8 @@ class SubscriptionView(Value, tag=False):
     epoch: int
     attached: bool
     shared: SharedView | None = None  # None if the subscription is exclusive
+    # The member that reads each partition, or "". Only consumer groups of partitioned topics.
+    holders: tuple[str, ...] = ()
 
 
 class TopicView(Value, tag=False):
@@ -243,6 +248,9 @@ class TopicView(Value, tag=False):
     subscriptions: tuple[SubscriptionView, ...]
     producers: int
     delayed: int = 0  # number of delayed messages that are not due yet, and so not in the topic
+    partitions: int = 0  # number of partitions; 0 for a plain topic
+    partition_of: str = ""  # the topic that this topic is a partition of
+    groups_epoch: int = 0  # the epoch of the consumer groups, for SetPartitions
 
 
 class View(Value, tag="View"):

@@ -10,6 +10,8 @@ level, so no member ever receives a command that it cannot decode.
 | 2 | shared subscriptions, tags in topic names, and seeks that take effect once |
 | 3 | transactions |
 | 4 | delayed messages and time to live |
+| 5 | transactions across groups of a ring |
+| 6 | partitioned topics and their consumer groups |
 
 To add a level, raise `KNOWN`, add a row here, and declare `feature_level` in each new command:
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-KNOWN = 4  # the highest feature level that this program supports
+KNOWN = 6  # the highest feature level that this program supports
 
 
 def level_of(command: type) -> int:

@@ -4,6 +4,7 @@
 
 from oncecast.kernel.protocol import Value
 from oncecast.wire import errors
+from oncecast.wire.partitions import Term
 from oncecast.wire.sharing import Run
 
 
@@ -205,6 +206,41 @@ class TransactionEnded(Value, tag="TransactionEnded"):
     already: bool
 
 
+class PartitionsSet(Value, tag="PartitionsSet"):
+    """The topic has `count` partitions. A closed topic had so many."""
+
+    count: int
+    already: bool
+
+
+class GroupAdded(Value, tag="GroupAdded"):
+    """The topic has the consumer group, and this many partitions."""
+
+    partitions: int
+    already: bool
+
+
+class GroupRemoved(Value, tag="GroupRemoved"):
+    already: bool
+
+
+class Enlisted(Value, tag="Enlisted"):
+    """The member's assignments.
+
+    The member reads those in `held`, and stops to read those in `release`, and all others. With
+    `waiting`, more assignments follow once other members have released them.
+    """
+
+    partitions: int
+    held: tuple[Term, ...]
+    release: tuple[Term, ...] = ()
+    waiting: bool = False
+
+
+class GroupLeft(Value, tag="GroupLeft"):
+    already: bool
+
+
 class AccessSet(Value, tag="AccessSet"):
     """The version of the users, tokens and rules after the command."""
 
@@ -251,6 +287,11 @@ Done = (
     | SourceClosed
     | SourceOpened
     | TransactionEnded
+    | PartitionsSet
+    | GroupAdded
+    | GroupRemoved
+    | Enlisted
+    | GroupLeft
     | AccessSet
     | Carried
     | MoveStep

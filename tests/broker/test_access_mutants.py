@@ -133,7 +133,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "the guard admits denied requests": (
         needs.test_single_rule_allows_exactly_the_matching_requests,
-        Guard, "judge", "if access.permits(", "if True or access.permits(",
+        Guard, "judge", "if self._permits(", "if True or self._permits(",
     ),
     "a joined process accepts administrators too early": (
         lambda: joined.test_new_ring_process_accepts_admin_requests_once_it_knows_the_rules(

@@ -17,6 +17,7 @@ from oncecast.wire import commands as do
 from oncecast.wire import frames
 from oncecast.wire.errors import Denied
 from oncecast.wire.frames import Answer, Call, ClientCommand, FlowEnded
+from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.retention import DEFAULT
 from oncecast.wire.sharing import Settle, Shared
 from oncecast.wire.transactions import Accepted, Consumed, EndTransaction, Output
@@ -48,6 +49,11 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     do.CloseSource("src", 0, "t"): ("put", "t", "src"),
     do.OpenSource("src", "inc", "t", 0): ("puts", "", "src"),
     EndTransaction("src", "t", 1, 0, 0, 0): ("puts", "", "src"),
+    SetPartitions("t", 0, 2): ("manage", "t", ""),
+    AddGroup("t", "s", 0): ("read", "t", "s"),
+    RemoveGroup("t", "s", 0): ("read", "t", "s"),
+    Enlist("t", "s", "m", 1_000_000, 0): ("read", "t", "s"),
+    LeaveGroup("t", "s", "m", 0): ("read", "t", "s"),
     do.AddUser("u", KEYS): ("admin", "", ""),
     do.RemoveUser("u"): ("admin", "", ""),
     do.CreateToken("i", "u", b"", b"", 0): ("admin", "", ""),

@@ -18,6 +18,7 @@ from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, Look
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
+from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.retention import DEFAULT
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import (
@@ -58,6 +59,11 @@ COMMANDS: list[Any] = [
     do.CloseSource("s", 0),
     do.OpenSource("s", "i", "t", 0),
     EndTransaction("s", "t", 1, 0, 0, 0),
+    SetPartitions("t", 0, 2),
+    AddGroup("t", "s", 0),
+    RemoveGroup("t", "s", 0),
+    Enlist("t", "s", "m", 1_000_000, 0),
+    LeaveGroup("t", "s", "m", 0),
 ]
 
 

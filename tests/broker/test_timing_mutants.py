@@ -166,7 +166,7 @@ RULES: dict[str, tuple[Any, Any, str, str, str]] = {
     ),
     "a thawed topic releases no delayed messages": (
         machine.test_frozen_topic_releases_nothing_until_it_is_thawed,
-        Moving, "thaw", "self._registry.follow_delays(topic)", "pass",
+        Moving, "_follow", "self._registry.follow_delays(topic)", "pass",
     ),
     "a group imports delayed messages below their level": (
         machine.test_group_below_the_level_imports_no_delayed_message,

@@ -490,7 +490,8 @@ class Service(Protocol):
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
         """Return whether a clock dispute needs another stamp to continue or end.
 
-        Messages stamped during a dispute do not age until it ends.
+        Messages stamped during a dispute do not age until it ends. Leases and delays end only
+        while the stamps advance.
         """
         registry, idle = self.machine.registry, self.time.idle_us
         disputed = registry.clock.dispute or abs(ahead_us) > step
@@ -498,6 +499,7 @@ class Service(Protocol):
             return False
         ages = registry.staging.parts or registry.delaying
         ages = ages or any(each.index.batches for each in registry.aging.values())
+        ages = ages or any(each.has_deadlines for each in registry.sharing.values())
         return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
 
     def _look_after_log(self) -> None:

@@ -100,6 +100,12 @@ class Topic:
         return any(each.queue is not None for each in self.subscriptions.values())
 
     @property
+    def has_deadlines(self) -> bool:
+        """Return whether a lease or a retry of a shared subscription waits for the clock."""
+        queues = [each.queue for each in self.subscriptions.values()]
+        return any(queue is not None and queue.next_due() is not None for queue in queues)
+
+    @property
     def idle(self) -> bool:
         """Return whether the topic can be deleted: it is neither declared nor in use."""
         used = self.subscriptions or self.producers or self.delays.batches

@@ -390,6 +390,16 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         leader.test_idle_leader_ends_a_dispute_when_its_clock_is_corrected,
         Service, "_dispute_due", "registry.clock.dispute or", "",
     ),
+    "leases wait for a dispute": (
+        leader.test_lease_ends_although_the_time_is_disputed,
+        Service, "_dispute_due", "any(each.has_deadlines for each in registry.sharing.values())",
+        "False",
+    ),
+    "an idle leader disputes without leases": (
+        leader.test_dispute_without_jobs_in_flight_does_not_cause_disk_writes,
+        Service, "_dispute_due", "any(each.has_deadlines for each in registry.sharing.values())",
+        "bool(registry.sharing)",
+    ),
     "a clock that jumps reports elapsed time": (
         leader.test_leader_reports_no_elapsed_time_after_a_clock_jump,
         Timekeeper, "elapsed", "if self._confirmed() else 0", "",

@@ -16,6 +16,7 @@ from oncecast.broker.events import (
     Upkept,
 )
 from oncecast.broker.moves import AnyCommand
+from oncecast.broker.queue import Queue
 from oncecast.broker.service import DISPUTE_TICK_US, Service
 from oncecast.broker.timekeeping import ASK_EVERY, FRESH, SLACK
 from oncecast.client.session import local
@@ -27,6 +28,7 @@ from oncecast.simulator.simulated import Build
 from oncecast.wire import commands as do
 from oncecast.wire.limits import LIMITS
 from oncecast.wire.retention import Policy
+from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
 from tests.broker.desk import Alone
 from tests.client.session.client_world import FAST, NODE, TOPIC, Publisher, World
 
@@ -552,6 +554,45 @@ def test_tick_is_due_for_a_dispute_if_a_message_or_staged_part_ages() -> None:
         leader.wrong = YEAR
         leader.wait(60.0)
         assert len(leader.decided) == before + 1
+
+
+def leased_by_a_worker() -> tuple[Leader, Queue]:
+    """Return a leader on which the worker `ann` holds a message for ten seconds."""
+    leader = Leader()
+    leader.do(do.SetLimits(LIMITS, SHARED_LEVEL))
+    settings = Shared(lease_us=10 * SECOND, backoff_min_us=0)
+    leader.do(do.SubscribeShared("jobs", "w", do.FromNew(), 0, settings))
+    leader.do(do.OpenProducer("jobs", "p", "inc-1", 0))
+    jobs = leader.service.machine.registry.topics["jobs"]
+    leader.do(do.Put("jobs", "p", jobs.producers["p"].epoch, 0, 1, 1, 0, b"x"))
+    leader.do(do.Lease("jobs", "w", 0, (("ann", 1),)))
+    queue = jobs.subscriptions["w"].queue
+    assert queue is not None
+    assert queue.leased == 1
+    return leader, queue
+
+
+def test_lease_ends_although_the_time_is_disputed() -> None:
+    """WRK-1 SVC-9: the group was down for a month, and nobody sends commands."""
+    leader, queue = leased_by_a_worker()
+    leader.wrong = 30 * 86_400 * SECOND
+    for _ in range(2):
+        assert not queue.ended(leader.service.expected_time())
+        leader.wait(60.0)
+    assert queue.ended(leader.service.expected_time())
+
+
+def test_dispute_without_jobs_in_flight_does_not_cause_disk_writes() -> None:
+    """WRK-1 SVC-9: a shared subscription without deadlines."""
+    leader, queue = leased_by_a_worker()
+    (grant,) = queue.workers["ann"].grants
+    done = ((grant.token, 0, 1),)
+    leader.do(do.Settles((Settle("jobs", "w", "ann", 1, accept=done),), 0))
+    before = len(leader.decided)
+    leader.wrong = YEAR
+    for _ in range(10):
+        leader.wait(60.0)
+    assert len(leader.decided) == before
 
 
 # -- three replicas --

@@ -18,7 +18,7 @@ from oncecast.broker.dispatching import BURY_MAX, Dispatcher
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
 from oncecast.broker.guard import guard_of_replica
-from oncecast.broker.service import Service
+from oncecast.broker.service import DISPUTE_TICK_US, Service
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios import draw as drawing
@@ -47,7 +47,7 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.sharing import Shared
+from oncecast.wire.sharing import DEFAULT_SHARED, Shared
 
 
 class WorkersDraw(ServiceDraw, frozen=True):
@@ -67,10 +67,15 @@ class WorkersDraw(ServiceDraw, frozen=True):
         """Return the seconds of calm within which all jobs must be done.
 
         A clock that was wrong by less than a step may have moved the deadlines by as much. The
-        leader repeats a refused burial later and later.
+        leader repeats a refused burial later and later. A subscription that is created again has
+        the default settings, with longer leases and backoffs. While the time is disputed, an idle
+        leader moves it once a minute.
         """
         burial = BURY_MAX if Act.LETTERS in self.acts else 0.0
-        return super().patience + 3 * self.habits.clock_step + burial
+        longest = DEFAULT_SHARED.lease_us + DEFAULT_SHARED.backoff_max_us
+        default = longest / 1e6 if Act.REMOVE in self.acts else 0.0
+        dispute = 2 * DISPUTE_TICK_US / 1e6
+        return super().patience + 3 * self.habits.clock_step + burial + default + dispute
 
     @property
     def limits(self) -> Limits:
@@ -201,6 +206,7 @@ class Workshop(Checker):
                 pause=drawn.pause,
                 settings=drawn.shared,
             )
+            self._clients[self.operator.me] = self.operator
         if self.root is not None:
             self.root.withdraw_rules(drawn.withdraws)
         self._schedule_faults(sim, until)

@@ -87,6 +87,7 @@ class Operator(Client):
         self._acts, self._pause, self._settings = acts, pause, settings
         self._calm = False
         self._ticket = 0
+        self._unanswered: set[int] = set()  # tickets of commands without an answer
         super().__init__(sim, "operator", nodes, crashes=False, habits=habits)
 
     def begin(self) -> None:
@@ -123,11 +124,27 @@ class Operator(Client):
 
     def _execute(self, command: Value) -> None:
         self._ticket += 1
+        self._unanswered.add(self._ticket)
         self.ask(local.Do(self._ticket, command))  # type: ignore[arg-type]
 
+    def hear(self, event: Value) -> None:
+        if isinstance(event, local.Finished) and event.ticket in self._unanswered:
+            self._unanswered.remove(event.ticket)
+            if self._calm and not self._unanswered:
+                self._make_space()
+
     def calm(self) -> None:
-        """Change nothing any more, and make space for dead-letter topics."""
+        """Change nothing any more, and make space for dead-letter topics.
+
+        Wait for the answers to all earlier commands, because commands in flight have no order. One
+        of them could create a topic again.
+        """
         self._calm = True
+        if not self._unanswered:
+            self._make_space()
+
+    def _make_space(self) -> None:
         if Act.LETTERS in self._acts:
+            self._acts = ()
             for name in CLUTTER:
                 self._execute(do.DeleteTopic(name, 0))

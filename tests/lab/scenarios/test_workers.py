@@ -59,6 +59,18 @@ def test_workers_started_before_and_after_a_removal_agree_on_the_settings() -> N
 
 
 @pytest.mark.long
+def test_dead_letters_are_stored_after_a_storm_that_fills_the_topics() -> None:
+    """WRK-4: a command in flight creates a topic after the storm."""
+    storm(6000316)
+
+
+@pytest.mark.long
+def test_leases_of_default_length_end_after_a_storm() -> None:
+    """WRK-1: the subscription was removed, and created again without settings."""
+    storm(6000264)
+
+
+@pytest.mark.long
 def test_some_storms_refuse_old_tokens_and_bury_messages() -> None:
     figures = [run(WORKERS, seed).figures for seed in range(12)]
     assert sum(each["refused"] > 0 for each in figures) > 3

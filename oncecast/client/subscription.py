@@ -401,7 +401,8 @@ class Subscription:
         """Stop reading. The subscription remains, and new messages are kept for it.
 
         With `auto_ack`, acknowledge all messages returned by `get`. With `ack=False`, leave out the
-        last message, so that the next reader gets it again.
+        last message, so that the next reader gets it again. Raise an error if the acknowledgements
+        may not be stored.
         """
         if self._error is not None:
             return

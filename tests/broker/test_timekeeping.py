@@ -573,7 +573,7 @@ def leased_by_a_worker() -> tuple[Leader, Queue]:
 
 
 def test_lease_ends_although_the_time_is_disputed() -> None:
-    """WRK-1 SVC-9: the group was down for a month, and nobody sends commands."""
+    """WRK-1 SVC-9: the group was down for a month, and no client sends a command."""
     leader, queue = leased_by_a_worker()
     leader.wrong = 30 * 86_400 * SECOND
     for _ in range(2):

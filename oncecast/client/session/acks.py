@@ -92,6 +92,16 @@ class Acks:
         if self._waiting:
             self.call()
 
+    def denied(self, outcome: Outcome) -> Outcome | None:
+        """Return what to report if the node has denied the last ack, or None if all is confirmed.
+
+        The node may have executed acks that were sent before, or an earlier copy of this one.
+        """
+        copied = isinstance(outcome, NoAnswer) and outcome.denied
+        if self.upto <= self.confirmed or not (copied or isinstance(outcome, Denied)):
+            return None
+        return outcome if self._sent <= self.confirmed else NoAnswer(NEVER, denied=True)
+
     def void(self, outcome: Acked | AnyRefusal) -> None:
         """Answer all tickets with `outcome`, because the epoch is over.
 

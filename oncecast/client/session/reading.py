@@ -494,7 +494,7 @@ class Reader:
         self._detach(self._finishing(leave.ticket), leave.timeout)
 
     def _detach(self, then: Then, timeout: float) -> None:
-        calls = self._calls
+        calls, acks = self._calls, self._acks
         # After a nack, `delivered` is lower than the offset that deliveries have reached.
         delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
@@ -502,10 +502,11 @@ class Reader:
         def acked(outcome: Outcome) -> None:
             if isinstance(outcome, NoAnswer) and not outcome.denied:
                 then(outcome)
-            else:
-                calls.do(detach, then, timeout)
+                return
+            denied = acks.denied(outcome)
+            calls.do(detach, then if denied is None else lambda _: then(denied), timeout)
 
-        calls.do(self._acks.command(), acked, timeout)
+        calls.do(acks.command(), acked, timeout)
 
     def _end(self, why: errors.AnyRefusal) -> None:
         if not self.ended:

@@ -286,6 +286,22 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
         exact(reads.test_leaving_reader_reports_an_unanswered_ack),
         Reader, "_detach", "isinstance(outcome, NoAnswer)", "False",
     ),
+    "a leaving reader hides that its acks were denied": (
+        exact(copies.test_leaving_reader_reports_that_its_ack_was_denied),
+        Acks, "denied", "return outcome if", "return None if",
+    ),
+    "a leaving reader reports acks with unknown outcomes as denied": (
+        exact(copies.test_outcome_of_a_leave_is_unknown_if_a_fetch_has_sent_its_ack),
+        Acks, "denied", "self._sent <= self.confirmed", "True",
+    ),
+    "a leaving reader without acks is denied": (
+        exact(copies.test_reader_without_acks_may_leave_without_the_permission_to_ack),
+        Acks, "denied", "self.upto <= self.confirmed or", "",
+    ),
+    "a denied copy of a leaving reader's ack is ignored": (
+        exact(copies.test_outcome_of_a_leave_with_a_denied_copy_of_its_ack_is_unknown),
+        Acks, "denied", "copied or", "",
+    ),
     "a stale arrival is accepted": (
         exact(calls.test_seeking_back_drops_queued_messages),
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",

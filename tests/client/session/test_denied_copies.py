@@ -11,7 +11,7 @@ from oncecast.replication.events import Change
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Denied, Fenced
 from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded
-from oncecast.wire.results import Attached
+from oncecast.wire.results import Acked, Attached, Detached
 from tests.broker.desk import BOB
 from tests.client.session.lone import Lone, chunk, packed
 from tests.client.session.test_withdrawn_permission import guarded
@@ -147,6 +147,46 @@ def test_leaving_reader_detaches_even_if_its_repeated_ack_is_denied() -> None:
     lone = reading().ask(local.Leave(9, "t", "s", 2, 2)).wait(10.0)
     lone.answer(acks(lone)[0], Denied())
     assert isinstance(lone.call.command, do.Detach)
+
+
+def left(lone: Lone, answer: Value) -> list[Value]:
+    """Answer the ack of a reader that leaves, then its detach. Return the events."""
+    assert lone.answer(acks(lone)[0], answer).events == []
+    assert isinstance(lone.call.command, do.Detach)
+    return lone.answer(lone.call, Detached(2)).events
+
+
+def test_leaving_reader_reports_that_its_ack_was_denied() -> None:
+    """SVC-4 SEC-2: otherwise the application believes that the ack is stored."""
+    lone = reading().ask(local.Leave(9, "t", "s", 2, 2))
+    assert left(lone, Denied()) == [local.Finished(9, Denied())]
+
+
+def test_outcome_of_a_leave_with_a_denied_copy_of_its_ack_is_unknown() -> None:
+    """SVC-7"""
+    lone = reading().ask(local.Leave(9, "t", "s", 2, 2)).wait(10.0)
+    assert left(lone, Denied()) == [local.Finished(9, UNKNOWN)]
+
+
+def test_outcome_of_a_leave_is_unknown_if_a_fetch_has_sent_its_ack() -> None:
+    """SVC-7"""
+    lone = reading().ask(local.Want("t", "s", 2, 2)).wait(0.2)
+    lone.ask(local.Leave(9, "t", "s", 2, 2))
+    assert left(lone, Denied()) == [local.Finished(9, UNKNOWN)]
+
+
+def test_reader_without_acks_may_leave_without_the_permission_to_ack() -> None:
+    """SEC-2"""
+    lone = reading().ask(local.Leave(9, "t", "s", 2, 0))
+    assert left(lone, Denied()) == [local.Finished(9, Detached(2))]
+
+
+def test_reader_with_confirmed_acks_may_leave_without_the_permission_to_ack() -> None:
+    """SEC-2"""
+    lone = reading().ask(local.Settle(7, "t", "s", 2, 2))
+    lone.answer(acks(lone)[0], Acked(2))
+    lone.ask(local.Leave(9, "t", "s", 2, 2))
+    assert left(lone, Denied()) == [local.Finished(9, Detached(2))]
 
 
 def test_reader_ends_if_a_copy_of_its_first_seek_is_denied() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from oncecast.client.arguments import check_count, check_start, check_wait
@@ -362,6 +363,23 @@ class Subscription:
             delivered = self._inbox.back(first)
             self._requests.send(Again(self.topic, self.name, first, delivered))
 
+    async def resolve(self, epoch: int, first: int, upto: int, error: OncecastError) -> None:
+        """Continue after a commit that ended with `error`, and may have taken effect.
+
+        Ask the node for the cursor. If it does not answer, end the reader: the next reader starts
+        at the cursor.
+        """
+        try:
+            cursor = await self._owner.cursor(self.topic, self.name)
+        except OncecastError:
+            with suppress(OncecastError):
+                await self._leave(error)
+            return
+        if cursor > first:
+            self.transacted(epoch, min(cursor, upto))
+        else:
+            self.give_back(epoch, first)
+
     def _check(self, message: Message) -> None:
         self._raise_error()
         if not isinstance(message, Message):
@@ -409,12 +427,9 @@ class Subscription:
         inbox = self._inbox
         if inbox.auto_ack and ack:
             inbox.acknowledge_all()
-        delivered, acked = inbox.delivered, inbox.ack
-        self.fail(Closed(f"subscription {self.name!r} of topic {self.topic!r} is closed"))
-        seconds = self._requests.timeout
         try:
-            await self._owner.leave(
-                self, lambda ticket: Leave(ticket, self.topic, self.name, delivered, acked, seconds)
+            await self._leave(
+                Closed(f"subscription {self.name!r} of topic {self.topic!r} is closed")
             )
         except TimedOut as late:
             closed = (
@@ -422,6 +437,15 @@ class Subscription:
             )
             remedy = "the last messages may be delivered again"
             raise late.reworded(closed + late.message, remedy) from None
+
+    async def _leave(self, why: OncecastError) -> None:
+        """Stop reading. Later calls raise `why`."""
+        delivered, acked = self._inbox.delivered, self._inbox.ack
+        self.fail(why)
+        seconds = self._requests.timeout
+        await self._owner.leave(
+            self, lambda ticket: Leave(ticket, self.topic, self.name, delivered, acked, seconds)
+        )
 
     async def __aenter__(self) -> Self:
         return self

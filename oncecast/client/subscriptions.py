@@ -92,6 +92,15 @@ class Subscriptions:
             await subscription.close(ack=False)
         return await self._requests.changes(do.Unsubscribe(topic, name, 0))
 
+    async def cursor(self, topic: str, name: str) -> int:
+        """Return the cursor of a subscription, or -1 if it does not exist."""
+        seconds = self._requests.timeout
+        view = await self._requests.answer(
+            lambda ticket: local.Show(ticket, topic, timeout=seconds)
+        )
+        seen = (each for found in view.topics for each in found.subscriptions)
+        return next((each.cursor for each in seen if each.name == name), -1)
+
     async def seek(self, topic: str, name: str, start: do.Start) -> int:
         seek = do.Seek(topic, name, start, 0, random_hex(16))
         return int((await self._requests.call(seek)).cursor)

@@ -19,7 +19,16 @@ from oncecast.client.parcel import Parcel
 from oncecast.client.requests import Requests
 from oncecast.client.session.local import Begin, Begun, End
 from oncecast.client.subscription import Subscription
-from oncecast.errors import Closed, Fenced, InvalidArgument, OncecastError, PayloadTooLarge, TooMany
+from oncecast.errors import (
+    Closed,
+    Fenced,
+    InvalidArgument,
+    NotAcknowledged,
+    OncecastError,
+    PayloadTooLarge,
+    Revoked,
+    TooMany,
+)
 from oncecast.kernel.topic_tag import tag_of
 from oncecast.wire import commands as do
 from oncecast.wire.batch import Oversized
@@ -43,6 +52,8 @@ if TYPE_CHECKING:
 
 STAGE_BYTES = 4 * 1024 * 1024  # size at which a transaction stages its messages in parts
 STAGING_MAX = 4  # maximum parts of one transaction in flight
+# After these errors, the commit may have taken effect: this one, or one before it in doubt.
+DOUBTFUL = (Revoked, Fenced, NotAcknowledged)
 
 
 class Range:
@@ -122,6 +133,12 @@ class Inputs:
             subscription.transacted(found.epoch, found.upto)
         for owner, jobs in self.jobs.items():
             owner.transacted(jobs)
+
+    async def ask_node(self, error: OncecastError) -> None:
+        """Find out which messages are acknowledged, after a commit with an unknown outcome."""
+        ranges, self.ranges = self.ranges, {}
+        for subscription, found in ranges.items():
+            await subscription.resolve(found.epoch, found.first, found.upto, error)
 
     def give_back(self, error: BaseException) -> None:
         """Have the messages delivered again."""
@@ -262,6 +279,8 @@ class Transaction:
         try:
             ended = await self._committed()
         except BaseException as error:
+            if isinstance(error, DOUBTFUL):
+                await self._inputs.ask_node(error)
             self._abort(error)
             raise
         self._inputs.keep()

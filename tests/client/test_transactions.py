@@ -13,6 +13,7 @@ import oncecast
 from oncecast import blocking, errors
 from oncecast.client import transactions
 from oncecast.client.client import Client
+from oncecast.client.subscriptions import Subscriptions
 from oncecast.wire import commands as do
 from tests.client.serving import run, serving
 
@@ -356,6 +357,90 @@ def test_closing_the_client_waits_for_commits(tmp_path: Path) -> None:
                 assert (await client.describe("out")).next == 1
 
     run(work())
+
+
+Commit = Callable[..., Awaitable[object]]
+
+
+def doubt(
+    patch: pytest.MonkeyPatch, error: errors.OncecastError, *, committed: bool = True
+) -> None:
+    """Let the next commit end with `error`, before or after the node executes it."""
+    real: Commit = transactions.Transaction._end
+
+    async def end(self: transactions.Transaction, *args: object, **inputs: object) -> None:
+        patch.undo()
+        if committed:
+            await real(self, *args, **inputs)
+        raise error
+
+    patch.setattr(transactions.Transaction, "_end", end)
+
+
+async def try_to_bill(client: Client, message: oncecast.Message, why: type[Exception]) -> None:
+    with pytest.raises(why):
+        async with client.transaction("copier") as t:
+            await t.put("out", b"bill")
+            t.ack(message)
+
+
+ALREADY = errors.NotAcknowledged("in", "s", 0, "it is already acknowledged")
+
+
+@pytest.mark.parametrize("error", [errors.Revoked(), errors.Fenced(), ALREADY])
+def test_message_of_a_commit_with_an_unknown_outcome_is_not_delivered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: errors.OncecastError
+) -> None:
+    """TXN-1: the node has committed, so the reader continues after the message."""
+
+    async def scenario(client: Client, reader: oncecast.Subscription) -> None:
+        doubt(monkeypatch, error)
+        await try_to_bill(client, await next_of(reader), type(error))
+        assert (await next_of(reader)).offset == 1
+        assert (await output(client), await cursor(client)) == ([b"bill"], 1)
+
+    play(tmp_path, scenario, b"a", b"b")
+
+
+def test_message_is_delivered_again_if_the_commit_was_not_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TXN-1"""
+
+    async def scenario(client: Client, reader: oncecast.Subscription) -> None:
+        doubt(monkeypatch, errors.Revoked(), committed=False)
+        await try_to_bill(client, await next_of(reader), errors.Revoked)
+        again = await next_of(reader)
+        assert (again.offset, again.redelivered) == (0, True)
+        async with client.transaction("copier") as t:
+            t.ack(again)
+        assert (await output(client), await cursor(client)) == ([], 1)
+
+    play(tmp_path, scenario, b"a", b"b")
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_reader_ends_if_the_outcome_of_its_commit_stays_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """TXN-1: the next reader starts at the cursor."""
+
+    async def scenario(client: Client, reader: oncecast.Subscription) -> None:
+        async def refused(self: Subscriptions, topic: str, name: str) -> int:
+            raise errors.Denied
+
+        doubt(monkeypatch, errors.Revoked(), committed=committed)
+        message = await next_of(reader)
+        with monkeypatch.context() as patch:
+            patch.setattr(Subscriptions, "cursor", refused)
+            await try_to_bill(client, message, errors.Revoked)
+        with pytest.raises(errors.Revoked):
+            await reader.get()
+        reader = await client.subscribe("in", "s", auto_ack=False)
+        found = await next_of(reader)
+        assert (found.offset, found.redelivered) == (committed, not committed)
+
+    play(tmp_path, scenario, b"a", b"b")
 
 
 # -- wrong use --

@@ -2,6 +2,7 @@
 
     READY ──first partition or group──▶ BEGINNING ──marker is stored──▶ OPEN
     OPEN ──EndTxn──▶ ENDING ──answered──▶ READY
+    ENDING ──outcome unknown──▶ IN_DOUBT ──EndTxn──▶ ENDING
     any state ──failure──▶ LOST ──the client aborts──▶ READY
 
 The node numbers the transactions of an epoch. The front end uses two numbers for each transaction.
@@ -33,6 +34,7 @@ class State(Enum):
     BEGINNING = auto()
     OPEN = auto()
     ENDING = auto()
+    IN_DOUBT = auto()  # the node may have committed it; the client asks again
     LOST = auto()  # the transaction is aborted, but its client does not know it yet
 
 

@@ -173,7 +173,7 @@ class Transactions:
                 then(Code.NONE)
             elif known.state == State.LOST:
                 then(ABORTED)
-            elif known.state == State.ENDING:
+            elif known.state in (State.ENDING, State.IN_DOUBT):
                 then(Code.CONCURRENT_TRANSACTIONS)
             else:
                 known.waiting.append(then)
@@ -318,7 +318,7 @@ class Transactions:
         def found(known: Transactional | Code) -> None:
             if isinstance(known, Code):
                 then(known)
-            elif known.state == State.OPEN:
+            elif known.state in (State.OPEN, State.IN_DOUBT):
                 known.waiting.append(then)
                 self._end(known, commit=request.committed)
             elif known.state in (State.ENDING, State.BEGINNING):
@@ -334,9 +334,16 @@ class Transactions:
 
     def _end(self, known: Transactional, *, commit: bool) -> None:
         command = known.end(commit=commit)
+        # An earlier copy of the commit may have been executed, so a refusal proves nothing.
+        doubted = known.state == State.IN_DOUBT
+        doubtful = (NoAnswer, errors.Denied) if doubted else (NoAnswer,) if commit else ()
         known.state = State.ENDING
 
         def ended(outcome: Value) -> None:
+            if isinstance(outcome, doubtful):
+                known.state = State.IN_DOUBT  # A repeated commit gets the same result.
+                known.answer(refusal_code(outcome))
+                return
             committed = isinstance(outcome, TransactionEnded) and outcome.committed
             if isinstance(outcome, errors.NotAcknowledged):
                 for group, topic in known.groups():

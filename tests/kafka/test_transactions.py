@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from google_crc32c import value as crc32c
 
+from oncecast.client.session import local
 from oncecast.kafka import messages as m
 from oncecast.kafka.conversion import native_batch
 from oncecast.kafka.errors import Code
@@ -218,6 +219,61 @@ def test_refused_commit_must_be_aborted_by_the_client(outcome: Any, code: Code) 
     assert front.reply().error_code == Code.NONE
     add(front)
     assert front.commands == [ending(2)]
+
+
+UNKNOWN = local.NoAnswer(local.NEVER, denied=True)
+
+
+def in_doubt() -> tuple[FrontDesk, EndTransaction]:
+    """Return a front end that does not know the outcome of its commit, and the commit."""
+    front = begun()
+    produce(front, batch(0, b"v"))
+    front.answer(Staged(already=False))
+    assert produced(front) == Code.NONE
+    end(front)
+    (commit,) = front.commands
+    front.answer(UNKNOWN)
+    assert front.reply().error_code == Code.COORDINATOR_NOT_AVAILABLE
+    return front, commit
+
+
+def test_commit_with_an_unknown_outcome_is_repeated_by_the_client() -> None:
+    """TXN-1: an earlier copy was executed, and a later one was denied."""
+    front, commit = in_doubt()
+    add(front)
+    assert added(front) == Code.CONCURRENT_TRANSACTIONS
+    produce(front, batch(1, b"w"))
+    assert produced(front) == Code.INVALID_TXN_STATE
+    end(front)
+    assert front.commands == [commit]
+    front.answer(KEPT_COMMITTED)
+    assert front.reply().error_code == Code.NONE
+    add(front)
+    assert front.commands == [ending(2)]
+
+
+def test_commit_with_an_unknown_outcome_can_be_aborted() -> None:
+    """TXN-1: the client learns if it was committed before."""
+    for outcome, code in ((ABORTED, Code.NONE), (KEPT_COMMITTED, LOST)):
+        front, _ = in_doubt()
+        end(front, commit=False)
+        assert front.commands == [ending(1)]
+        front.answer(outcome)
+        assert front.reply().error_code == code
+        add(front)
+        assert front.commands == [ending(2)]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_outcome_stays_unknown_while_the_permission_is_withdrawn(commit: bool) -> None:
+    """TXN-1 SEC-2"""
+    front, command = in_doubt()
+    for outcome in (errors.Denied(), UNKNOWN):
+        end(front, commit=commit)
+        front.answer(outcome)
+        assert front.reply().error_code != Code.NONE
+    end(front)
+    assert front.commands == [command]
 
 
 def test_repeated_commit_gets_the_same_answer() -> None:

@@ -19,7 +19,7 @@ from tests.client.test_blocking import ONLY_ASYNC
 from tools.check_docs import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text()
-OF_TRANSACTIONS = {"claim", "give_back", "transacted"}
+OF_TRANSACTIONS = {"claim", "give_back", "resolve", "transacted"}
 INSIDE = OF_TRANSACTIONS | {
     *("arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived")
 }

@@ -13,7 +13,7 @@ import oncecast
 from oncecast import blocking, errors
 
 ONLY_ASYNC = {"hurry", "wait_for_space"}
-OF_TRANSACTIONS = {"claim", "give_back", "transacted"}
+OF_TRANSACTIONS = {"claim", "give_back", "resolve", "transacted"}
 
 
 def public(kind: type) -> dict[str, list[str]]:

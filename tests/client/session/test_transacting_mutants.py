@@ -98,6 +98,13 @@ SESSION: dict[str, tuple[Test, Any, str, str, str]] = {
     ),
 }  # fmt: skip
 
+
+def redelivered_after_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.test_message_of_a_commit_with_an_unknown_outcome_is_not_delivered_again(
+        tmp_path, monkeypatch, client.ALREADY
+    )
+
+
 CLIENT: dict[str, tuple[Test, Any, str, str, str]] = {
     "an exception commits": (
         client.test_exception_aborts_and_redelivers,
@@ -139,6 +146,14 @@ CLIENT: dict[str, tuple[Test, Any, str, str, str]] = {
     "a large transaction is not staged": (
         client.test_limits_name_the_value_the_limit_and_the_remedy,
         Transaction, "put", "self._stage_all()", "pass",
+    ),
+    "messages of a commit in doubt are redelivered": (
+        redelivered_after_doubt,
+        Subscription, "resolve", "if cursor > first:", "if False:",
+    ),
+    "messages of a commit in doubt are acknowledged": (
+        client.test_message_is_delivered_again_if_the_commit_was_not_executed,
+        Subscription, "resolve", "if cursor > first:", "if True:",
     ),
     "staged parts are left out": (
         client.test_large_transaction_is_staged,

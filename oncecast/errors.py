@@ -35,6 +35,9 @@ OncecastError
 ├── Diverged · Outdated                              a replica must stop
 ├── SettingsError
 │   └── BadSetting · NotAllowed · BadOption
+├── WebError                                         an HTTP request is refused
+│   └── BadRequest · NoSuchPage · WrongMethod · WrongContent · CrossSite · WrongHost · BodyTooLarge
+│       · TooSlow · NotARing
 └── BadHistory · BadRows · NoSpark · DataLost · BadArchive
 
 These classes define the refusals that nodes send (wire/errors.py) and the exit status of each
@@ -1113,6 +1116,99 @@ class BadOption(SettingsError, ValueError):
 
     code = "bad-option"
     message = "an option is invalid"
+
+
+# HTTP
+
+
+class WebError(OncecastError):
+    """Base class for refusals of HTTP requests."""
+
+    code = "web"
+    message = "the HTTP request is refused"
+
+
+class BadRequest(WebError, ValueError):
+    """The HTTP request, one of its parameters or its body is invalid."""
+
+    code = "bad-request"
+    message = "the HTTP request is invalid"
+    remedy = "see /api/v1/openapi.json for the parameters and bodies"
+
+
+class NoSuchPage(WebError, LookupError):
+    """The path of the HTTP request does not exist."""
+
+    code = "not-found"
+    message = "there is nothing at this path"
+    remedy = "see /api/v1/openapi.json for the paths"
+    exit_status = ExitStatus.NOT_FOUND
+
+
+@with_fields
+class WrongMethod(WebError):
+    """The path exists, but not for this HTTP method."""
+
+    allowed: str
+
+    code = "method-not-allowed"
+    message = "the path does not support this method"
+    remedy = "use {allowed}"
+
+
+class WrongContent(WebError):
+    """The body of the HTTP request has an unsupported content type."""
+
+    code = "wrong-content-type"
+    message = "the content type of the body is not supported"
+    remedy = "send Content-Type: application/json"
+
+
+class CrossSite(WebError):
+    """The HTTP request may come from a page of another site, so it is refused."""
+
+    code = "cross-site"
+    message = "the request may come from a page of another site"
+    remedy = "send the header Oncecast-Request: 1, or Content-Type: application/json"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+class WrongHost(WebError):
+    """The Host header does not name this server."""
+
+    code = "wrong-host"
+    message = "the Host header does not name this server"
+    remedy = "use the address of the server, or allow the name with --host"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class BodyTooLarge(WebError):
+    """The body of the HTTP request exceeds the limit."""
+
+    max: int
+
+    code = "body-too-large"
+    message = "the body is longer than {max:,} bytes"
+    remedy = "send less in one request, or raise --body-max"
+    exit_status = ExitStatus.USAGE
+
+
+class TooSlow(WebError):
+    """The body of the HTTP request did not arrive in time."""
+
+    code = "too-slow"
+    message = "the body did not arrive in time"
+    remedy = "send the request again, over a faster connection or in smaller parts"
+
+
+class NotARing(WebError, LookupError):
+    """The nodes form one replica group, and not a ring."""
+
+    code = "not-a-ring"
+    message = "the nodes do not form a ring"
+    remedy = "use /cluster"
+    exit_status = ExitStatus.NOT_FOUND
 
 
 class BadHistory(OncecastError, ValueError):

@@ -26,6 +26,7 @@ COMMANDS = {
     "serve.command": ("serve",),
     "cluster.command": ("cluster",),
     "kafka": ("kafka",),
+    "web": ("web",),
     "messages.put": ("put",),
     "messages.get": ("get",),
     "messages.subscribe": ("sub", "unsub"),

@@ -505,6 +505,10 @@ class SharedSubscription:
         """Start to drain. Signal handlers and other threads may call this."""
         check_open(self._portal).loop.call_soon_threadsafe(self._inner.stop)
 
+    def resize(self, prefetch: int) -> None:
+        check_open(self._portal).loop.call_soon_threadsafe(self._inner.resize, prefetch)
+        self.prefetch = prefetch
+
     def drain(self, timeout: float | None = None) -> None:
         self._call(self._inner.drain(timeout))
 
@@ -531,8 +535,8 @@ class DeadLetters:
     def count(self) -> int:
         return call(self._portal, self._inner.count())
 
-    def first(self, count: int = 100) -> list[DeadLetter]:
-        return call(self._portal, self._inner.first(count))
+    def first(self, count: int = 100, after: int = -1) -> list[DeadLetter]:
+        return call(self._portal, self._inner.first(count, after))
 
     def show(self, offset: int) -> DeadLetter:
         return call(self._portal, self._inner.show(offset))

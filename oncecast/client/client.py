@@ -30,7 +30,7 @@ from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
 from oncecast.client.timing import timing_of
-from oncecast.errors import Closed, TooMany
+from oncecast.errors import Closed, OncecastError, TooMany
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import Change, HandOver
 from oncecast.wire import commands as do
@@ -95,7 +95,25 @@ class Client:
         self._entered = False
         self._assemble: Callable[[ClientOptions], Running] = Running
 
+    @classmethod
+    def of(cls, options: ClientOptions) -> Self:
+        """Return a client with these options."""
+        client = cls()
+        client._options = options
+        return client
+
     # -- open and close --
+
+    @property
+    def options(self) -> ClientOptions:
+        return self._options
+
+    @property
+    def closed(self) -> OncecastError | None:
+        """Return the error that every call raises, or None if the client is open."""
+        if not self._entered:
+            return Closed("the client is not open", "open it first")
+        return self.parts.requests.closed
 
     @property
     def name(self) -> str:

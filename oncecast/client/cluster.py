@@ -39,11 +39,19 @@ class Cluster:
         return await self.look(prefix="\uffff", limit=1)
 
     async def look(
-        self, *, topic: str = "", prefix: str = "", after: str = "", limit: int = 1000
+        self,
+        *,
+        topic: str = "",
+        prefix: str = "",
+        after: str = "",
+        limit: int = 1000,
+        subscriptions: bool = True,  # whether to include them, of which there may be many
     ) -> View:
         """Return the node's view of one topic, or of up to `limit` topics after `after`."""
         seconds = self._requests.timeout
         view: View = await self._requests.answer(
-            lambda ticket: local.Show(ticket, topic, prefix, after, limit, timeout=seconds)
+            lambda ticket: local.Show(
+                ticket, topic, prefix, after, limit, subscriptions, timeout=seconds
+            )
         )
         return view

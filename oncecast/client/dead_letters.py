@@ -131,14 +131,17 @@ class DeadLetters:
         """Return the number of dead letters that are not handled."""
         return await unhandled(self._client, await self._where())
 
-    async def first(self, count: int = 100) -> list[DeadLetter]:
-        """Return the first `count` dead letters that are not handled."""
+    async def first(self, count: int = 100, after: int = -1) -> list[DeadLetter]:
+        """Return the first `count` dead letters after offset `after` that are not handled."""
         check_count(count)
         name = await self._where()
         found: list[DeadLetter] = []
-        for first, end in await self._open(name):
+        for begin, end in await self._open(name):
+            first = max(begin, after + 1)
             if len(found) >= count:
                 break
+            if first >= end:
+                continue
             last = min(end, first + count - len(found))
             async for part in self._client.scan(name, from_offset(first), last):
                 found += map(DeadLetter, part.messages())

@@ -179,6 +179,16 @@ class SharedSubscription:
     def __repr__(self) -> str:
         return f"<SharedSubscription {self.name!r} of topic {self.topic!r}>"
 
+    @property
+    def error(self) -> OncecastError | None:
+        """Return the error that every call raises, or None while the worker is open."""
+        return self._error
+
+    @property
+    def queued(self) -> int:
+        """Return the number of jobs that have arrived and were not handed out."""
+        return len(self._queue)
+
     # -- getting --
 
     async def get(self, timeout: float | None = None) -> Job | None:
@@ -239,6 +249,18 @@ class SharedSubscription:
                     await handle(job)
             except Exception as error:  # the worker continues with the next job
                 LOG.warning("%r failed: %s", job, error, exc_info=error)
+
+    def resize(self, prefetch: int) -> None:
+        """Hold up to `prefetch` jobs from now on, and give back queued jobs beyond that.
+
+        With 0, no more jobs arrive, except those that are on the way.
+        """
+        self._raise_error()
+        self.prefetch = prefetch
+        self._requests.send(Window(*self.where, prefetch))
+        queue = self._queue
+        spare = min(len(queue), len(self._started) + len(queue) - prefetch)
+        self._give_back([queue.pop() for _ in range(spare)])
 
     # -- settling --
 

@@ -84,6 +84,19 @@ class Located(NamedTuple):
     time: int = 0
 
 
+class Page(NamedTuple):
+    """One page of a topic: its id, its first and next offsets, and consecutive messages.
+
+    The messages begin at `offset`, the kept offset nearest to the requested one.
+    """
+
+    topic_id: int
+    first: int
+    next: int
+    offset: int
+    slices: list[Slice]
+
+
 class Scans:
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -125,9 +138,18 @@ class Scans:
                 ahead.cancel()
             check(topic, found, start, until, topic_id)
 
+    async def page(
+        self, topic: str, start: Start, *, size: int, topic_id: int = 0, wait: float = 0.0
+    ) -> Page:
+        """Return about `size` bytes of messages. Wait up to `wait` seconds at the topic's end."""
+        scan = Scan(0, topic, start, -1, size, topic_id, wait_ms=int(wait * 1000))
+        found = await self._scan(scan)
+        slices = [Slice(topic, chunk) for chunk in found.chunks]
+        return Page(found.topic_id, found.first, found.next, found.offset, slices)
+
     async def _scan(self, scan: Scan) -> Scanned:
         check_names(Subscribe(scan.topic, "scan", scan.start, 0))
-        seconds = self._requests.timeout
+        seconds = self._requests.timeout + scan.wait_ms / 1000
         found: Scanned = await self._requests.answer(lambda ticket: Survey(ticket, scan, seconds))
         return found
 

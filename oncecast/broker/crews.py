@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oncecast.broker.queue import Grant
+from oncecast.broker.endings import Grant
 from oncecast.kernel.protocol import NodeId
 
 Where = tuple[str, str]  # topic and subscription

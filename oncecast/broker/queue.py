@@ -21,11 +21,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
+from oncecast.broker.endings import Endings, Grant
 from oncecast.broker.index import Index
+from oncecast.broker.key_lines import KeyLines
+from oncecast.broker.retries import TIDY_MIN, Retries
 from oncecast.wire.sharing import (
     BY_BACKOFF,
     EXHAUSTED,
@@ -69,22 +71,13 @@ class Death(NamedTuple):
     detail: str = ""  # the reason that the worker gave
 
 
-class Grant:
-    """Offsets that a worker holds under one token. Some of them may be settled already."""
-
-    __slots__ = ("left", "offsets", "token", "until", "worker")
-
-    def __init__(self, worker: str, token: int, until: int, offsets: list[int] | range) -> None:
-        self.worker, self.token, self.until, self.offsets = worker, token, until, offsets
-        self.left = len(offsets)  # number of offsets that are still leased
-
-
 class Worker:
     """The grants of a worker, and the number and the result of its last settlement."""
 
-    __slots__ = ("grants", "held", "number", "stale", "used")
+    __slots__ = ("grants", "held", "name", "number", "stale", "used")
 
-    def __init__(self, used: int) -> None:
+    def __init__(self, name: str, used: int) -> None:
+        self.name = name  # shared by all grants, because each command has a copy of its own
         self.grants: dict[Grant, None] = {}
         self.held = self.number = 0
         self.stale: tuple[Run, ...] = ()
@@ -106,15 +99,12 @@ class Held(NamedTuple):
 
 class Queue:
     __slots__ = (
-        "_due",
         "_ending",
         "_lines",
         "_order",
-        "_pushed",
-        "_ready",
+        "_retries",
         "counts",
         "dead",
-        "keys",
         "leased",
         "next",
         "open",
@@ -132,15 +122,12 @@ class Queue:
         self.next = next  # the first offset that was never delivered
         self.open: dict[int, Grant | Condition] = {}
         self.counts: dict[int, int] = {}  # deliveries of open messages; 1 if missing
-        self.keys: dict[int, int] = {}  # hashes of the keys of open messages
         self.dead: dict[int, Death] = {}
         self.leased = 0
         self._order: deque[int] = deque()  # open offsets, lowest first; some may be settled
-        self._due: dict[int, int] = {}  # when each waiting message is due
-        self._ready: list[tuple[int, int]] = []  # a heap of (due, offset); some are outdated
-        self._ending: list[tuple[int, int, Grant]] = []  # a heap by end; some are outdated
-        self._pushed = 0
-        self._lines: dict[int, deque[int]] = {}  # open messages of each key, lowest first
+        self._retries = Retries()
+        self._ending = Endings()
+        self._lines = KeyLines()
         for worker in self.workers.values():
             worker.grants.clear()
             worker.held = 0
@@ -157,7 +144,7 @@ class Queue:
 
     @property
     def waiting(self) -> int:
-        return len(self._due)
+        return len(self._retries)
 
     def open_offsets(self, most: int) -> list[int]:
         """Return the lowest unsettled offsets before `next`, up to `most`."""
@@ -167,12 +154,11 @@ class Queue:
         return self.counts.get(offset, 1)
 
     def next_due(self) -> int | None:
-        """Return the time of the next expiry or retry, or None. It may be too early."""
-        self.ended(0)
-        while self._ready and self._due.get(self._ready[0][1]) != self._ready[0][0]:
-            heappop(self._ready)
-        times = [heap[0][0] for heap in (self._ready, self._ending) if heap]
-        return min(times, default=None)
+        """Return the time of the next expiry or retry, or None."""
+        end, retry = self._ending.next, self._retries.next
+        if retry is None:
+            return end
+        return retry[0] if end is None else min(end, retry[0])
 
     def until(self, offset: int) -> int:
         """Return the end of the lease of a message, or 0 without a lease."""
@@ -181,16 +167,15 @@ class Queue:
 
     def ended(self, now: int) -> bool:
         """Return whether the lease of a message has ended."""
-        while self._ending and not self._ending[0][2].left:
-            heappop(self._ending)  # all its messages are settled or renewed
-        return bool(self._ending) and self._ending[0][0] <= now
+        end = self._ending.next
+        return end is not None and end <= now
 
     def leasable(self, now: int, end: int, expiry: Expiry | None = None) -> bool:
         """Return whether a worker could get a message now."""
         if self.leased >= self.settings.in_flight_max or is_stuck(self, expiry):
             return False
         fresh = self.next < end and len(self.open) < OPEN_MAX
-        return fresh or bool(self._ready and self._ready[0][0] <= now)
+        return fresh or self._retries.ready(now)
 
     def room(self, worker: str, window: int) -> int:
         """Return how many more messages the worker may get."""
@@ -216,8 +201,7 @@ class Queue:
 
         A message that may not be delivered again dies for this reason.
         """
-        while self._ending and self._ending[0][0] <= now:
-            grant = heappop(self._ending)[2]
+        for grant in self._ending.ended(now):
             for offset in grant.offsets if grant.left else ():
                 if self.open.get(offset) is grant:
                     self._put_back(offset, grant, now, BY_BACKOFF, Death(reason))
@@ -249,19 +233,21 @@ class Queue:
 
         `end` is the end of the topic. With `by_key`, `keys` has the keys of the fresh messages.
         """
+        if len(self._order) > 2 * len(self.open) + TIDY_MIN:
+            # Without this, a message that is not settled for a day would keep all later offsets.
+            self._order = deque([each for each in self._order if each in self.open])
+        retries = self._retries
         count = min(count, self.settings.in_flight_max - self.leased)
         taken: list[int] = []
-        while len(taken) < count and self._ready and self._ready[0][0] <= now:
+        while len(taken) < count and retries.ready(now):
             if is_stuck(self, expiry):
                 return taken
-            due, offset = heappop(self._ready)
-            if self._due.get(offset) == due:
-                del self._due[offset]
-                if expiry is not None and expiry.messages.expired(offset, now):
-                    self._end(offset, expiry)
-                    continue
-                self.counts[offset] = self.deliveries(offset) + 1
-                taken.append(offset)
+            offset = retries.pop()
+            if expiry is not None and expiry.messages.expired(offset, now):
+                self._end(offset, expiry)
+                continue
+            self.counts[offset] = self.deliveries(offset) + 1
+            taken.append(offset)
         if self.settings.by_key:
             self._take_by_key(taken, count, end, keys, now, expiry)
             return taken
@@ -270,11 +256,14 @@ class Queue:
             return taken
         fresh = min(count - len(taken), end - self.next, OPEN_MAX - len(self.open))
         if fresh > 0:
-            offsets = range(self.next, self.next + fresh)
-            self._order.extend(offsets)
-            taken.extend(offsets)
-            self.next += fresh
+            self._take_fresh(taken, self.next + fresh)
         return taken
+
+    def _take_fresh(self, taken: list[int], end: int) -> None:
+        offsets = list(range(self.next, end))  # both lists share the integers
+        self._order.extend(offsets)
+        taken.extend(offsets)
+        self.next = end
 
     def _take_living(
         self, taken: list[int], count: int, end: int, now: int, expiry: Expiry
@@ -287,11 +276,9 @@ class Queue:
                     return
                 continue
             left = min(count - len(taken), OPEN_MAX - len(self.open) - fresh)
-            offsets = range(self.next, min(expiry.messages.batch_end(self.next), self.next + left))
-            self._order.extend(offsets)
-            taken.extend(offsets)
-            self.next += len(offsets)
-            fresh += len(offsets)
+            end_of_batch = min(expiry.messages.batch_end(self.next), self.next + left)
+            fresh += end_of_batch - self.next
+            self._take_fresh(taken, end_of_batch)
 
     def _take_by_key(
         self,
@@ -315,11 +302,7 @@ class Queue:
             self.next += 1
             opened += 1
             self._order.append(offset)
-            line = self._lines.setdefault(key, deque()) if key else deque()
-            if key:
-                line.append(offset)
-                self.keys[offset] = key
-            if len(line) > 1:
+            if key and self._lines.add(offset, key):
                 self.open[offset], self.counts[offset] = BLOCKED, 0
             else:
                 taken.append(offset)
@@ -340,18 +323,16 @@ class Queue:
         """End expired messages, until the next message to lease has not expired."""
         left = BATCHES_MAX
         while left > 0 and self._front_retry_expired(now, expiry) and not is_stuck(self, expiry):
-            offset = heappop(self._ready)[1]
-            del self._due[offset]
-            self._end(offset, expiry)
+            self._end(self._retries.pop(), expiry)
             left -= 1
         while left > 0 and self._end_fresh(now, expiry):
             left -= 1
 
     def _front_retry_expired(self, now: int, expiry: Expiry) -> bool:
-        ready = self._ready
-        while ready and self._due.get(ready[0][1]) != ready[0][0]:
-            heappop(ready)
-        return bool(ready) and ready[0][0] <= now and expiry.messages.expired(ready[0][1], now) > 0
+        first = self._retries.next
+        if first is None or first[0] > now:
+            return False
+        return expiry.messages.expired(first[1], now) > 0
 
     def _end_fresh(self, now: int, expiry: Expiry, most: int = OPEN_MAX) -> int:
         """End the fresh messages of the next batch, if it has expired. Return how many."""
@@ -376,20 +357,19 @@ class Queue:
 
     def grant(self, worker: str, token: int, now: int, offsets: list[int]) -> None:
         """Lease these messages, which `take` has returned."""
-        grant = Grant(worker, token, now + self.settings.lease_us, offsets)
         known = self.workers.get(worker)
         if known is None:
-            known = self.workers[worker] = Worker(now)
+            known = self.workers[worker] = Worker(worker, now)
         known.used = now
-        self._hold(known, grant)
+        self._hold(known, token, now + self.settings.lease_us, offsets)
 
-    def _hold(self, known: Worker, grant: Grant) -> None:
+    def _hold(self, known: Worker, token: int, until: int, offsets: list[int]) -> None:
+        grant = Grant(known.name, token, until, offsets)
         known.grants[grant] = None
-        known.held += len(grant.offsets)
-        self.leased += len(grant.offsets)
-        self.open.update(dict.fromkeys(grant.offsets, grant))
-        self._pushed += 1
-        heappush(self._ending, (grant.until, self._pushed, grant))
+        known.held += len(offsets)
+        self.leased += len(offsets)
+        self.open.update(dict.fromkeys(offsets, grant))
+        self._ending.add(grant)
 
     # -- settlements --
 
@@ -459,7 +439,7 @@ class Queue:
             renewed.append(offset)
         if renewed:
             until = now + self.settings.lease_us
-            self._hold(self.workers[worker], Grant(worker, run[0], until, renewed))
+            self._hold(self.workers[worker], run[0], until, renewed)
 
     def _unlease(self, offset: int, grant: Grant) -> None:
         worker = self.workers[grant.worker]
@@ -476,17 +456,11 @@ class Queue:
         if most and count >= most:
             self._die(offset, death)
             return
-        self._wait(offset, now + (self.backoff(count) if delay == BY_BACKOFF else delay))
-
-    def backoff(self, count: int) -> int:
-        """Return the delay after `count` deliveries."""
-        settings = self.settings
-        return min(settings.backoff_min_us << min(max(count, 1) - 1, 62), settings.backoff_max_us)
+        self._wait(offset, now + (backoff(self.settings, count) if delay == BY_BACKOFF else delay))
 
     def _wait(self, offset: int, due: int) -> None:
         self.open[offset] = WAITING
-        self._due[offset] = due
-        heappush(self._ready, (due, offset))
+        self._retries.add(offset, due)
 
     def _die(self, offset: int, death: Death) -> None:
         self.open[offset] = DEAD
@@ -496,17 +470,11 @@ class Queue:
         """Forget a settled message, which has no lease. The next message with its key may go."""
         del self.open[offset]
         self.counts.pop(offset, None)
-        self._due.pop(offset, None)
+        self._retries.remove(offset)
         self.dead.pop(offset, None)
-        key = self.keys.pop(offset, 0)
-        if key:
-            line = self._lines[key]
-            first = line[0] == offset
-            line.remove(offset)
-            if not line:
-                del self._lines[key]
-            elif first and self.open[line[0]] is BLOCKED:
-                self._wait(line[0], 0)
+        head = self._lines.remove(offset)
+        if head is not None and self.open[head] is BLOCKED:
+            self._wait(head, 0)
 
     def _forget_before(self, first: int) -> None:
         """Close messages that the topic has dropped unread. Leased ones stay with their worker."""
@@ -519,15 +487,11 @@ class Queue:
 
     def shift(self, by: int) -> None:
         """Move all deadlines, because the clock was corrected. 0 stays: it means at once."""
-        self._due = {each: max(due + by, 0) if due else 0 for each, due in self._due.items()}
-        self._ready = [(due, offset) for offset, due in self._due.items()]
-        heapify(self._ready)
+        self._retries.shift(by)
         grants = [grant for worker in self.workers.values() for grant in worker.grants]
         for grant in grants:
             grant.until += by
-        self._ending = [(grant.until, number, grant) for number, grant in enumerate(grants)]
-        heapify(self._ending)
-        self._pushed = len(grants)
+        self._ending = Endings(grants)
         for worker in self.workers.values():
             worker.used += by
 
@@ -539,11 +503,11 @@ class Queue:
             found = self.open.get(offset)
             if found is None:
                 continue
-            count, key = self.deliveries(offset), self.keys.get(offset, 0)
+            count, key = self.deliveries(offset), self._lines.key(offset)
             if isinstance(found, Grant):
                 yield Held(offset, count, -1, found.until, found.token, found.worker, key, None)
             else:
-                due, death = self._due.get(offset, 0), self.dead.get(offset)
+                due, death = self._retries.due(offset), self.dead.get(offset)
                 yield Held(offset, count, int(found), due, 0, "", key, death)
 
     def restore(self, messages: Iterable[Held]) -> None:
@@ -556,8 +520,7 @@ class Queue:
             if each.deliveries != 1:
                 self.counts[offset] = each.deliveries
             if each.key:
-                self.keys[offset] = each.key
-                self._lines.setdefault(each.key, deque()).append(offset)
+                self._lines.add(offset, each.key)
             if each.condition < 0:
                 grants.setdefault((each.token, each.time), []).append(offset)
                 owner[each.token] = each.worker
@@ -568,8 +531,12 @@ class Queue:
             else:
                 self.open[offset] = BLOCKED
         for (token, until), offsets in grants.items():
-            worker = owner[token]
-            self._hold(self.workers[worker], Grant(worker, token, until, offsets))
+            self._hold(self.workers[owner[token]], token, until, offsets)
+
+
+def backoff(settings: Shared, count: int) -> int:
+    """Return the delay after `count` deliveries."""
+    return min(settings.backoff_min_us << min(max(count, 1) - 1, 62), settings.backoff_max_us)
 
 
 def is_stuck(queue: Queue, expiry: Expiry | None) -> bool:

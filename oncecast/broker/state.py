@@ -590,7 +590,7 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
             case SharedRow():
                 queue = subscription.queue = Queue(row.settings, row.next)
             case WorkerRow():
-                worker = queue.workers[row.name] = Worker(row.used)
+                worker = queue.workers[row.name] = Worker(row.name, row.used)
                 worker.number, worker.stale = row.number, row.stale
             case OpenRow():
                 queue.restore(_held(row.runs))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from oncecast.broker import moves
 from oncecast.broker.machine import Machine
-from oncecast.broker.queue import Death, Queue, shares
+from oncecast.broker.queue import Death, Queue, backoff, shares
 from oncecast.dht.identifiers import key_of, key_of_topic
 from oncecast.kernel.topic_tag import tag_of
 from oncecast.wire import commands as do
@@ -171,8 +171,8 @@ def test_backoff_doubles_up_to_its_maximum() -> None:
 
 
 def test_backoff_after_many_deliveries_is_bounded() -> None:
-    assert Queue(SETTINGS, 0).backoff(10**6) == 3 * S
-    assert Queue(replace(SETTINGS, backoff_min_us=0), 0).backoff(10**6) == 0
+    assert backoff(SETTINGS, 10**6) == 3 * S
+    assert backoff(replace(SETTINGS, backoff_min_us=0), 10**6) == 0
 
 
 def test_messages_of_a_lost_worker_are_released() -> None:

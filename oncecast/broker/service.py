@@ -488,19 +488,18 @@ class Service(Protocol):
         return clock.trusted_after(self.time.stamp(clock, step), step, self.time.elapsed())
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
-        """Return whether a clock dispute needs another stamp to continue or end.
+        """Return whether a clock dispute needs another stamp to begin, continue or end.
 
         Messages stamped during a dispute do not age until it ends. Leases and delays end only
-        while the stamps advance.
+        while the stamps advance. A clock that is behind moves no time before a dispute begins.
         """
-        registry, idle = self.machine.registry, self.time.idle_us
-        disputed = registry.clock.dispute or abs(ahead_us) > step
-        if not step or not disputed:
+        registry, dispute = self.machine.registry, self.machine.registry.clock.dispute
+        if not step or not (dispute or abs(ahead_us) > step):
             return False
         ages = registry.staging.parts or registry.delaying
         ages = ages or any(each.index.batches for each in registry.aging.values())
         ages = ages or any(each.has_deadlines for each in registry.sharing.values())
-        return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
+        return bool(ages) and (not dispute or self.time.idle_us >= DISPUTE_TICK_US)
 
     def _look_after_log(self) -> None:
         self._grown = 0

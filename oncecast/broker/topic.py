@@ -101,9 +101,10 @@ class Topic:
 
     @property
     def has_deadlines(self) -> bool:
-        """Return whether a lease or a retry of a shared subscription waits for the clock."""
-        queues = [each.queue for each in self.subscriptions.values()]
-        return any(queue is not None and queue.next_due() is not None for queue in queues)
+        """Return whether a lease, a retry or a time to live waits for the clock."""
+        queues = [each.queue for each in self.subscriptions.values() if each.queue is not None]
+        lives = bool(queues) and bool(self.index.lifetimes)
+        return lives or any(queue.next_due() is not None for queue in queues)
 
     @property
     def idle(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from oncecast.broker.endings import Grant
 from oncecast.broker.machine import Machine
-from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Grant, Queue
+from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Queue
 from oncecast.lab.scenarios import shared_model as model
 from oncecast.lab.scenarios.shared_model import SharedModel
 from oncecast.wire import commands as do

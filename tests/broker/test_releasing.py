@@ -15,7 +15,7 @@ from oncecast.wire import commands as do
 from oncecast.wire.limits import LIMITS
 from oncecast.wire.results import Appended
 from oncecast.wire.retention import Policy
-from oncecast.wire.sharing import DEAD_DELIVERIES, DEAD_REASON, Shared, dead_letter_topic
+from oncecast.wire.sharing import DEAD_DELIVERIES, DEAD_REASON, Settle, Shared, dead_letter_topic
 from oncecast.wire.timing import TIMING_LEVEL, Timing
 from tests.broker.desk import ANN, BOB, Desk, fetch, packed, reading, values
 from tests.broker.test_dispatching import SharedNode, offsets
@@ -195,6 +195,30 @@ def test_dispute_ends_while_messages_are_delayed() -> None:
     for _ in range(11):
         node.wait(60.0)
     assert node.end == 1
+
+
+@pytest.mark.parametrize("waits_for", ["lease", "retry", "time to live", "nothing"])
+def test_leases_of_an_idle_group_end_although_the_clock_is_behind(waits_for: str) -> None:
+    """WRK-1 WRK-5: a Tick begins the dispute at once, and the trusted time advances from then."""
+    node = Delaying()
+    node.do(do.SetPolicy("t", 0, Policy()))
+    node.do(do.SubscribeShared("t", "s", do.FromNew(), 0, Shared(lease_us=100 * SECOND)))
+    if waits_for == "time to live":
+        node.put_timed(ttl_us=100 * SECOND)
+    else:
+        node.put()
+    if waits_for in ("lease", "retry"):
+        node.do(do.Lease("t", "s", 0, (("ann", 1),)))
+    if waits_for == "retry":
+        token = node.service.machine.registry.last_epoch
+        settle = Settle("t", "s", "ann", 1, release=((token, 0, 1, 100 * SECOND, ""),))
+        node.do(do.Settles((settle,), 0))
+    node.wrong = -30 * 86_400 * SECOND
+    node.wait(1.0)
+    node.wait(50.0)
+    assert len(node.ticks) == (waits_for != "nothing")
+    passed = node.service.expected_time() - node.service.machine.registry.clock.trusted
+    assert passed == (50 * SECOND if waits_for != "nothing" else 0)
 
 
 def timers(effects: list[Any]) -> list[float]:

@@ -60,6 +60,7 @@ RENEW_EVERY_MIN = 0.05  # seconds
 HELD_MAX = 2 * WINDOW_MAX
 
 ENDED = 1 << 48  # settlement numbers of ended workers start here; no running worker counts this far
+RETURNING_MAX = 100  # maximum ended workers whose messages are being returned
 
 Where = tuple[str, str]  # topic and subscription
 
@@ -394,7 +395,7 @@ class Works:
         self._host, self._identity, self._alarm = host, identity, alarm
         self._calls, self._routes = calls, routes
         self._workers: dict[Where, Worker] = {}
-        self._made = self._returns = 0
+        self._made = 0
         self._returning: dict[str, None] = {}  # ended workers whose messages are being returned
 
     def __iter__(self) -> Iterator[Worker]:
@@ -442,14 +443,14 @@ class Works:
             self._give_back(message)
 
     def _give_back(self, jobs: Jobs) -> None:
-        """Give back the messages of a worker that has ended, and leave again."""
+        """Give back the messages of a worker that has ended, and leave again.
+
+        A late request of an earlier process can have revived the worker, too.
+        """
         name = jobs.worker
-        if not name.startswith(f"{self._identity.incarnation}.w"):
-            return
         runs = tuple([(jobs.token, each.offset, each.count) for each in jobs.chunks])
         where = (jobs.topic, jobs.subscription)
-        settle = Settle(*where, name, ENDED + self._returns + 1, unused=runs, leave=True)
-        if not settle.fault:
-            self._returns += 1
+        settle = Settle(*where, name, ENDED + jobs.token, unused=runs, leave=True)
+        if not settle.fault and len(self._returning) < RETURNING_MAX:
             self._returning[name] = None
             self._calls.do(settle, lambda _: self._returning.pop(name))

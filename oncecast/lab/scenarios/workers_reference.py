@@ -13,11 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from oncecast.broker.clock import Clock
-from oncecast.broker.endings import Grant
 from oncecast.broker.letters import hashed
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand
-from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Queue
+from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Grant, Queue
 from oncecast.broker.sharing import dead_letters
 from oncecast.lab.scenarios import shared_model as model_
 from oncecast.lab.scenarios.paxos_history import GroupHistory
@@ -95,7 +94,8 @@ class Reference(Checker):
             case do.Unsubscribe() if self.model is not None and result == Unsubscribed(False):
                 self.model.remove()
             case do.DeleteTopic(topic=topic) if topic in self._buried:
-                self._buried[topic] = 0
+                if topic not in registry.topics:  # a late copy deletes nothing
+                    self._buried[topic] = 0
             case do.Put(topic=topic) if topic == TOPIC and isinstance(result, Appended):
                 self._append(command.batch)
             case do.Lease() if self._subscribed_model is not None:

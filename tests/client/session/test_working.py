@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncecast.client.session.local import (
     NEVER,
@@ -22,7 +23,7 @@ from oncecast.client.session.local import (
     Window,
 )
 from oncecast.client.session.settling import REASONS_MAX
-from oncecast.client.session.working import ENDED
+from oncecast.client.session.working import ENDED, RETURNING_MAX
 from oncecast.kernel.protocol import Emit, NodeId, Send
 from oncecast.wire import errors
 from oncecast.wire.frames import Call, Chunk, Elsewhere, Jobs, Owned, Work, WorkEnded
@@ -147,26 +148,32 @@ def test_token_without_messages_counts_as_received() -> None:
     assert lone.down().sent == [Work(*HERE, NAME, 10, 7)]
 
 
-def test_messages_for_another_worker_are_dropped() -> None:
-    assert working().hear(jobs(7, chunk(0, b"a"), worker="old")).outputs == []
-
-
 def test_messages_of_an_ended_worker_are_returned() -> None:
     """WRK-1: a late request has revived the worker. The node would lease messages to it forever."""
     lone = working().hear(WorkEnded(*HERE, NAME, errors.Denied())).ask(Join(*HERE, 10))
     late = jobs(7, chunk(0, b"a", b"b"), chunk(5, b"f"))
     call = lone.hear(late).call
     runs = ((7, 0, 2), (7, 5, 1))
-    assert call.command == settle(ENDED + 1, unused=runs, leave=True)
+    assert call.command == settle(ENDED + 7, unused=runs, leave=True)
     assert lone.hear(late).outputs == []  # the call is in flight
     assert lone.answer(call, Settled(0)).outputs == []
     again = lone.hear(jobs(8, chunk(0, b"a"))).call
-    assert again.command == settle(ENDED + 2, unused=((8, 0, 1),), leave=True)
+    assert again.command == settle(ENDED + 8, unused=((8, 0, 1),), leave=True)
 
 
-def test_messages_of_a_worker_of_an_earlier_process_are_dropped() -> None:
-    lone = working().hear(WorkEnded(*HERE, NAME, errors.Denied()))
-    assert lone.hear(jobs(7, chunk(0, b"a"), worker="earlier.w1")).outputs == []
+def test_messages_of_a_worker_of_an_earlier_process_are_returned() -> None:
+    """WRK-1: the earlier process has sent a request that arrived after its end."""
+    call = working().hear(jobs(7, chunk(0, b"a"), worker="earlier.w1")).call
+    assert call.command == replace(
+        settle(ENDED + 7, unused=((7, 0, 1),), leave=True), worker="earlier.w1"
+    )
+
+
+def test_messages_of_many_ended_workers_are_dropped() -> None:
+    lone = working()
+    for number in range(RETURNING_MAX):
+        assert lone.hear(jobs(7, chunk(0, b"a"), worker=f"earlier.w{number}")).outputs
+    assert lone.hear(jobs(7, chunk(0, b"a"), worker="earlier.last")).outputs == []
 
 
 def test_malformed_messages_of_an_ended_worker_are_dropped() -> None:

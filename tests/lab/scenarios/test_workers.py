@@ -19,6 +19,9 @@ from tests.seeds import seeds
 
 PER_TEST = 10
 REVIVED = (141, 170, 197, 202)  # seeds in which a late request revives a worker
+# Seeds in which a late request revives a worker of an earlier process.
+REVIVED_EARLIER = (786, 816, 1107)
+WRONG_CLOCKS = (397, 1179)  # seeds in which the clock of an idle group is behind
 # `oncecast sim run workers` runs any number of seeds.
 
 
@@ -50,6 +53,26 @@ def test_workers_revived_by_late_requests_hold_up_no_jobs() -> None:
     """WRK-1: permissions are withdrawn and added again while a request is on its way."""
     for seed in REVIVED:
         storm(seed)
+
+
+@pytest.mark.long
+def test_workers_of_earlier_processes_hold_up_no_jobs() -> None:
+    """WRK-1"""
+    for seed in REVIVED_EARLIER:
+        storm(seed)
+
+
+@pytest.mark.long
+def test_leases_of_an_idle_group_end_although_its_clock_is_behind() -> None:
+    """WRK-1 WRK-5"""
+    for seed in WRONG_CLOCKS:
+        storm(seed)
+
+
+@pytest.mark.long
+def test_late_copy_of_a_deletion_keeps_the_dead_letters() -> None:
+    """WRK-2"""
+    storm(795)
 
 
 @pytest.mark.long
@@ -98,7 +121,7 @@ def deliveries_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def keys_do_not_block(patch: pytest.MonkeyPatch) -> None:
-    replaced(Queue, "_take_by_key", "len(line) > 1", "False")(patch)
+    replaced(Queue, "_take_by_key", "self._lines.add(offset, key)", "False")(patch)
 
 
 def lease_never_ends(patch: pytest.MonkeyPatch) -> None:

@@ -388,7 +388,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "an idle leader does not end a dispute": (
         leader.test_idle_leader_ends_a_dispute_when_its_clock_is_corrected,
-        Service, "_dispute_due", "registry.clock.dispute or", "",
+        Service, "_dispute_due", "(dispute or ", "(",
     ),
     "leases wait for a dispute": (
         leader.test_lease_ends_although_the_time_is_disputed,

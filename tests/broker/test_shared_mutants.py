@@ -10,8 +10,10 @@ import pytest
 from oncecast.broker import letters, service
 from oncecast.broker.crews import Crews
 from oncecast.broker.dispatching import Dispatcher
+from oncecast.broker.endings import Endings
 from oncecast.broker.moving import Aside
 from oncecast.broker.queue import Queue
+from oncecast.broker.retries import Retries
 from oncecast.broker.service import Service
 from oncecast.broker.sharing import Sharing
 from oncecast.client.dead_letters import DeadLetters
@@ -21,6 +23,7 @@ from oncecast.client.session.working import Worker, Works
 from oncecast.wire import commands as do
 from tests.broker import test_dispatching as dispatching
 from tests.broker import test_dispatching_edges as edges
+from tests.broker import test_endings as endings
 from tests.broker import test_machine_shared as machine
 from tests.broker import test_shared_edges as limits
 from tests.broker.shared_pair import shared_run
@@ -264,9 +267,29 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
         exact(working.test_messages_of_an_ended_worker_are_returned),
         Works, "receive", "self._give_back(message)", "pass",
     ),
+    "settled messages are kept behind an open one": (
+        exact(endings.test_settled_grants_are_dropped_behind_one_that_is_not_settled),
+        Endings, "add", "len(self) >= self._limit", "False",
+    ),
+    "early ends wait for later ones": (
+        exact(endings.test_grants_end_in_the_order_of_their_ends),
+        Endings, "add", "self._queue[-1].until <= grant.until", "True",
+    ),
+    "offsets are kept behind an open one": (
+        exact(endings.test_messages_settled_behind_a_slow_job_are_forgotten),
+        Queue, "take", "2 * len(self.open)", "10**9 + 2 * len(self.open)",
+    ),
+    "times of retries are kept": (
+        exact(endings.test_messages_that_no_longer_wait_are_forgotten),
+        Retries, "add", "2 * len(self._due)", "10**9 + 2 * len(self._due)",
+    ),
+    "the messages of earlier processes are kept": (
+        exact(working.test_messages_of_many_ended_workers_are_dropped),
+        Works, "_give_back", " and len(self._returning) < RETURNING_MAX", "",
+    ),
     "a worker leaves twice under one number": (
         exact(working.test_messages_of_an_ended_worker_are_returned),
-        Works, "_give_back", "self._returns += 1", "pass",
+        Works, "_give_back", "ENDED + jobs.token", "ENDED + 1",
     ),
     "only the first gap is noticed": (
         exact(working.test_each_gap_triggers_a_request),

@@ -7,7 +7,7 @@ from typing import cast
 from oncecast.broker.endings import KEPT_MIN, Endings, Grant
 from oncecast.broker.index import Index
 from oncecast.broker.queue import DEAD_MAX, Death, Expiry, Queue, Worker
-from oncecast.broker.retries import TIDY_MIN
+from oncecast.broker.retries import TIDY_MIN, Retries
 from oncecast.wire.sharing import Settle, Shared
 
 
@@ -94,16 +94,15 @@ def test_messages_settled_behind_a_slow_job_are_forgotten() -> None:
 
 def test_messages_that_no_longer_wait_are_forgotten() -> None:
     """WRK-2: messages that the topic drops while they wait for a retry need no memory."""
-    queue = Queue(Shared(backoff_max_us=10**9, backoff_min_us=10**9), 0)
-    for offset in range(3 * TIDY_MIN):
-        queue.expire(0, offset, "")
-        (taken,) = queue.take(1, 0, offset + 1)
-        queue.grant("ann", offset + 1, 0, [taken])
-        release = ((offset + 1, offset, 1, -1, ""),)
-        queue.settle(Settle("t", "s", "ann", offset + 1, release=release), 0)
-    assert len(queue._retries._heap) <= TIDY_MIN + 5
-    assert queue.open_offsets(9) == [3 * TIDY_MIN - 1]
-    assert queue.next_due() == 10**9
+    retries = Retries()
+    retries.add(0, 10)
+    for offset in range(1, 5 * TIDY_MIN):
+        retries.add(offset, 20)
+        retries.remove(offset)
+    assert len(retries._heap) <= TIDY_MIN + 5
+    assert (len(retries), retries.due(0), retries.next) == (1, 10, (10, 0))
+    assert [retries.ready(9), retries.ready(10)] == [False, True]
+    assert (retries.pop(), len(retries), retries.next) == (0, 0, None)
 
 
 class Old:

@@ -13,10 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from oncecast.broker.clock import Clock
+from oncecast.broker.endings import Grant
 from oncecast.broker.letters import hashed
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand
-from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Grant, Queue
+from oncecast.broker.queue import BLOCKED, DEAD, WAITING, Queue
 from oncecast.broker.sharing import dead_letters
 from oncecast.lab.scenarios import shared_model as model_
 from oncecast.lab.scenarios.paxos_history import GroupHistory

@@ -35,6 +35,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# The commands that tests run must not use the connections saved by the user of this machine.
+os.environ["ONCECAST_CONTEXTS"] = os.devnull + "/contexts.json"
+
 # One worker runs all tests in a file, and all tests that share a Spark session, which is slow to
 # start. The longest tests start first, so that no worker is left alone with one at the end.
 LONGEST = (

@@ -22,6 +22,8 @@ from oncecast.wire.errors import (
     Repositioned,
 )
 
+LOST_MAX = 10_000  # maximum number of lost readers to remember
+
 Ended = InvalidTopic | NoSuchTopic | NotHere | NotSubscribed | Fenced | Repositioned | OutOfRange
 
 
@@ -120,6 +122,8 @@ class Flows:
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, Flow]] = {}
         self._by_client: dict[NodeId, dict[Flow, None]] = {}
+        # The epochs of readers whose connection was lost, by topic and subscription.
+        self._lost: dict[tuple[str, str], int] = {}
 
     def __contains__(self, topic: str) -> bool:
         """Return whether any client is reading the topic."""
@@ -140,6 +144,17 @@ class Flows:
     def add(self, flow: Flow) -> None:
         self._by_topic.setdefault(flow.topic, {})[flow.subscription] = flow
         self._by_client.setdefault(flow.client, {})[flow] = None
+        self._lost.pop((flow.topic, flow.subscription), None)
+
+    def note_lost(self, flow: Flow) -> None:
+        """Remember that the client of this flow has disconnected."""
+        if len(self._lost) >= LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+        self._lost[flow.topic, flow.subscription] = flow.epoch
+
+    def has_lost(self, topic: str, subscription: str, epoch: int) -> bool:
+        """Return whether the connection of this reader was lost."""
+        return self._lost.get((topic, subscription)) == epoch
 
     def drop(self, flow: Flow) -> None:
         flow.forget()

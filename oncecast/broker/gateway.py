@@ -189,6 +189,7 @@ class Gateway(Protocol):
         self._awaiting_lease.forget(client)
         for flow in self.flows.of_client(client):
             self._drop(flow)
+            self.flows.note_lost(flow)
 
     # -- leading --
 
@@ -513,7 +514,7 @@ class Gateway(Protocol):
         for topic in self._topics(client, look):
             if left <= 0 or subscriptions >= LOOK_MAX:
                 return tuple(views), True
-            views.append(topic_view(topic, look.subscriptions, alone=bool(look.topic)))
+            views.append(topic_view(topic, look.subscriptions, self.flows, alone=bool(look.topic)))
             subscriptions += len(views[-1].subscriptions)
             left -= 1
         return tuple(views), False
@@ -593,11 +594,12 @@ def shared_view(topic: str, name: str, queue: Queue, *, alone: bool) -> SharedVi
 
 
 def subscription_view(
-    topic: Topic, name: str, subscription: Subscription, *, alone: bool
+    topic: Topic, name: str, subscription: Subscription, flows: Flows, *, alone: bool
 ) -> SubscriptionView:
     """Return the view of a subscription, with open offsets if the topic is shown `alone`."""
     index, queue = topic.index, subscription.queue
-    cursor, attached = subscription.cursor, bool(subscription.incarnation)
+    lost = flows.has_lost(topic.name, name, subscription.epoch)
+    cursor, attached = subscription.cursor, bool(subscription.incarnation) and not lost
     if queue is None:
         lag = index.next - max(cursor, index.first)
         return SubscriptionView(name, cursor, lag, subscription.epoch, attached)
@@ -617,11 +619,13 @@ def group_view(name: str, group: ConsumerGroup) -> SubscriptionView:
     return SubscriptionView(name, 0, 0, 0, any(holders), holders=holders)
 
 
-def topic_view(topic: Topic, of_subscriptions: bool, *, alone: bool = False) -> TopicView:
+def topic_view(
+    topic: Topic, of_subscriptions: bool, flows: Flows, *, alone: bool = False
+) -> TopicView:
     index = topic.index
     subscriptions = tuple(
         [
-            subscription_view(topic, name, each, alone=alone)
+            subscription_view(topic, name, each, flows, alone=alone)
             for name, each in (topic.subscriptions.items() if of_subscriptions else ())
         ]
     )

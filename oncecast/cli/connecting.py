@@ -59,7 +59,7 @@ def add_flag(parser: argparse.ArgumentParser, name: str, about: str) -> None:
     parser.add_argument(name, action="store_true", help=about)
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
+def add_connection(parser: argparse.ArgumentParser, *, context: bool = True) -> None:
     """Add the options that select a node, TLS and a login."""
     parser.add_argument(
         "--server",
@@ -67,6 +67,11 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         help="address of a node, or several addresses separated by commas "
         f"(default: ONCECAST_SERVER, or {SERVER})",
     )
+    if context:
+        about = "saved connection to use; see `oncecast context`"
+        parser.add_argument(
+            "--context", metavar="NAME", help=f"{about} (default: ONCECAST_CONTEXT)"
+        )
     add_option(parser, "--cluster", "NAME", "cluster name", "oncecast", unicode)
     parser.add_argument(
         "--tls",
@@ -260,8 +265,10 @@ def client_options(arguments: argparse.Namespace, name: str | None) -> ClientOpt
 
 def options_of(arguments: argparse.Namespace, name: str | None) -> dict[str, Any]:
     """Return the options of a client, as named arguments. Raise BadAddress for a bad --server."""
+    from oncecast.cli.contexts import apply_context
     from oncecast.network.addresses import split
 
+    apply_context(arguments)
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
     for each in server.split(","):
         split(each.strip())

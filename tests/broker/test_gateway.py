@@ -302,6 +302,24 @@ def test_view_shows_subscription_lag() -> None:
     assert [(each.next, each.subscriptions) for each in view.topics] == [(3, ())]
 
 
+def test_reader_whose_connection_was_lost_is_not_shown_as_attached() -> None:
+    """OPS-3"""
+    desk = Desk()
+    epoch = reading(desk)
+
+    def attached() -> bool:
+        (view,) = desk.send(BOB, Look(1, topic="topic"))
+        assert isinstance(view, View)
+        return view.topics[0].subscriptions[0].attached
+
+    desk.send(ANN, fetch(epoch, 0))
+    assert attached()
+    desk.gateway.down(ANN)
+    assert not attached()
+    desk.send(ANN, fetch(epoch, 0))  # the client has connected again
+    assert attached()
+
+
 def test_gateway_watches_each_client_once() -> None:
     gateway = bare()
     stranger = NodeId("client/x")

@@ -11,6 +11,7 @@ import pytest
 
 from oncecast.broker import gateway as gateway_module
 from oncecast.broker.accounts import Budget
+from oncecast.broker.delivery import Flows
 from oncecast.broker.events import Changed, Executed, LeaseDue, Pump
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.service import Service
@@ -147,10 +148,10 @@ def test_lag_counts_only_kept_messages() -> None:
     gateway, _ = flowing(3)
     topic = gateway._service.machine.registry.topics["topic"]
     topic.index.drop_below(2)
-    view = gateway_module.topic_view(topic, of_subscriptions=True)
+    view = gateway_module.topic_view(topic, True, Flows())
     assert [each.lag for each in view.subscriptions] == [1]
     topic.subscriptions["sub"].cursor = 3
-    view = gateway_module.topic_view(topic, of_subscriptions=True)
+    view = gateway_module.topic_view(topic, True, Flows())
     assert [each.lag for each in view.subscriptions] == [0]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncecast.broker.delivery import readable_subscription
+from oncecast.broker.delivery import Flows, readable_subscription
 from oncecast.broker.gateway import topic_view
 from oncecast.broker.machine import Machine
 from oncecast.broker.subscription import Subscription
@@ -77,7 +77,7 @@ class Node:
 
     def look(self, show: local.Show) -> View:
         topic = self.machine.registry.topics.get(show.topic)
-        views = () if topic is None else (topic_view(topic, show.subscriptions),)
+        views = () if topic is None else (topic_view(topic, show.subscriptions, Flows()),)
         return View(1, views, False, "node", "")
 
     def scan(self, scan: Scan) -> Scanned | errors.NoSuchTopic:

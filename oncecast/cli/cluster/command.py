@@ -56,7 +56,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     about = "move the topics of a process to other processes, then stop it"
     leave = verbs.add_parser("leave", help=about, description=about)
     add_timeout(leave, LEAVE, "how long to wait for the process to stop")
-    add_connection(leave)
+    add_connection(leave, context=False)
     add_json(leave)
     leave.set_defaults(run=run_leave, patience=ANSWER_TIMEOUT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,10 @@ def configure(
         default=1,
         help="maximum number of messages (default: 1)",
     )
+    about = "keep getting messages until the command is stopped; sets --count and --timeout"
+    get.add_argument("-f", "--follow", action="store_true", help=about)
     add_flag(get, "--keep", "do not acknowledge the messages, so that they are redelivered")
+    add_flag(get, "--take-over", "disconnect the current reader of the subscription")
     add_flag(get, "--push", "on a ring, receive messages through the connected process")
     add_raw(get)
     add_timeout(get, 0.0, "how long to wait for messages, or inf for no limit")
@@ -55,6 +59,13 @@ def configure(
 
 async def run_get(client: Client, arguments: argparse.Namespace) -> int:
     """Print messages and acknowledge them. Messages that could not be printed are redelivered."""
+    if arguments.follow:
+        arguments.count, arguments.timeout = sys.maxsize, float("inf")
+    if not arguments.take_over and await has_reader(client, arguments):
+        return complain(
+            f"subscription {arguments.subscription!r} of topic {arguments.topic!r} has a reader; "
+            "use --take-over to disconnect it, or `oncecast peek` to look at messages",
+        )
     left = arguments.count
     status: int = ExitStatus.OK
     async with await client.read(
@@ -76,6 +87,21 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
             ExitStatus.EMPTY,
         )
     return status
+
+
+async def has_reader(client: Client, arguments: argparse.Namespace) -> bool:
+    """Return whether another process reads the subscription, as far as this user may know."""
+    from oncecast.errors import OncecastError
+
+    try:
+        view = await client.describe(arguments.topic)
+    except OncecastError:
+        return False
+    return any(
+        each.attached and each.shared is None
+        for each in view.subscriptions
+        if each.name == arguments.subscription
+    )
 
 
 async def _arriving(

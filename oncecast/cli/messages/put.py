@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from oncecast.cli.connecting import (
+    add_flag,
     add_identity,
     add_topic,
     add_work,
@@ -36,7 +37,12 @@ def configure(
     if not in_shell:
         lines += "; a single - reads messages from the lines of standard input"
     put.add_argument("values", metavar="VALUE", nargs="+", help=lines)
-    put.add_argument("--key", type=os.fsencode, help="key of each message")
+    if not in_shell:
+        add_flag(put, "--files", "put the whole content of each file VALUE as one message")
+    keys = put.add_mutually_exclusive_group()
+    keys.add_argument("-k", "--key", type=os.fsencode, help="key of each message")
+    about = "take the key of each message from the text before the first SEPARATOR in it"
+    keys.add_argument("--key-separator", metavar="SEPARATOR", type=separator, help=about)
     put.add_argument(
         "--header",
         metavar="NAME=VALUE",
@@ -51,6 +57,12 @@ def configure(
         add_identity(put)
     put.set_defaults(lines=not in_shell)
     add_work(put, run_put, in_shell=in_shell)
+
+
+def separator(word: str) -> bytes:
+    if not word:
+        raise argparse.ArgumentTypeError("the separator is empty; use one or more characters")
+    return os.fsencode(word)
 
 
 def header(word: str) -> tuple[str, bytes]:
@@ -109,8 +121,9 @@ async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes
 
     topic, headers = arguments.topic, dict(arguments.headers) or None
     times = {"delay": arguments.delay, "at": arguments.at, "ttl": arguments.ttl}
-    facts = (arguments.key, headers, arguments.timeout)
-    puts = [client.put(topic, value, *facts, **times) for value in values]
+    facts = (headers, arguments.timeout)
+    messages = [keyed(arguments, value) for value in values]
+    puts = [client.put(topic, value, key, *facts, **times) for key, value in messages]
     receipts = await asyncio.gather(*puts)
     for offset, kept in receipts:
         fields = {"topic": topic, "offset": offset, "kept": kept, "producer": client.name}
@@ -118,11 +131,29 @@ async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes
     return all(kept is not False for _, kept in receipts)
 
 
+def keyed(arguments: argparse.Namespace, line: bytes) -> tuple[bytes | None, bytes]:
+    """Return the key and the value of a message."""
+    if arguments.key_separator is None:
+        return arguments.key, line
+    key, found, value = line.partition(arguments.key_separator)
+    if not found:
+        from oncecast.errors import InvalidArgument
+
+        shown = line[:40].decode(errors="backslashreplace")
+        wanted = arguments.key_separator.decode(errors="backslashreplace")
+        raise InvalidArgument(f"{shown!r} has no key", f"write KEY{wanted}VALUE")
+    return key, value
+
+
 def is_delayed(arguments: argparse.Namespace) -> bool:
     return arguments.delay is not None or arguments.at is not None
 
 
 async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
+    if getattr(arguments, "files", False):
+        for path in arguments.values:
+            yield [read_whole(path)]
+        return
     if arguments.values != ["-"] or not arguments.lines:
         yield list(map(os.fsencode, arguments.values))
         return
@@ -138,14 +169,28 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
         yield [b"".join(parts)]
 
 
-def check_size(size: int) -> None:
+def read_whole(path: str) -> bytes:
+    """Return the content of a file. Raise PayloadTooLarge before a huge file fills the memory."""
+    from oncecast.client.putting import PAYLOAD_BYTES_MAX
+    from oncecast.errors import InvalidArgument
+
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  # the path may be a pipe such as /dev/fd/3
+            content = file.read(PAYLOAD_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidArgument(f"{path}: {error.strerror}", "use a readable file") from None
+    check_size(len(content), path)
+    return content
+
+
+def check_size(size: int, what: str = "the line") -> None:
     """Raise PayloadTooLarge if a line is too long, before an endless line exhausts the memory."""
     from oncecast.client.putting import PAYLOAD_BYTES_MAX, SPLIT
     from oncecast.errors import PayloadTooLarge
 
     if size > PAYLOAD_BYTES_MAX:
         too_large = PayloadTooLarge("bytes", PAYLOAD_BYTES_MAX)
-        raise too_large.reworded(f"the line is too long (limit {PAYLOAD_BYTES_MAX:,} bytes)", SPLIT)
+        raise too_large.reworded(f"{what} is too long (limit {PAYLOAD_BYTES_MAX:,} bytes)", SPLIT)
 
 
 async def _read() -> bytes:

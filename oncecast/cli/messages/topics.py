@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Literal
 
 from oncecast.cli.connecting import (
     add_flag,
@@ -35,14 +36,18 @@ def configure(
     topic = commands.add_parser("topic", help=about, description=about)
     verbs = topic.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    for verb, about, work in (
-        ("create", "create a topic that exists until it is deleted", run_create),
-        ("set", "change a topic's retention", run_set),
-    ):
-        parser = verbs.add_parser(verb, help=about, description=about)
-        add_topic(parser)
-        _add_retention(parser)
-        add_work(parser, work, in_shell=in_shell)
+    about = "create a topic that exists until it is deleted"
+    create = verbs.add_parser("create", help=about, description=about)
+    add_topic(create)
+    _add_retention(create)
+    add_work(create, run_create, in_shell=in_shell)
+
+    about = "change a topic's retention; the other settings stay"
+    set_ = verbs.add_parser("set", help=about, description=about)
+    add_topic(set_)
+    _add_retention(set_, flag=argparse.BooleanOptionalAction, default=None)
+    add_flag(set_, "--reset", "start from the defaults instead of the current settings")
+    add_work(set_, run_set, in_shell=in_shell)
 
     list_ = verbs.add_parser("list", help="list topics, sorted by name")
     list_.add_argument(
@@ -56,29 +61,41 @@ def configure(
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
         add_topic(parser)
+        if verb == "delete" and not in_shell:
+            add_flag(parser, "--yes", "do not ask for confirmation on a terminal")
         add_work(parser, work, in_shell=in_shell)
 
 
-def _add_retention(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep-all", action="store_true", help="keep all messages forever")
+def _add_retention(
+    parser: argparse.ArgumentParser,
+    *,
+    flag: str | type[argparse.Action] = "store_true",
+    default: Literal[False] | None = False,
+) -> None:
+    """Add the options of a policy. With the default None, an option that is not given is None."""
+
+    def add(name: str, about: str) -> None:
+        parser.add_argument(name, action=flag, default=default, help=about)
+
+    add("--keep-all", "keep all messages forever")
     parser.add_argument(
         "--keep-age",
         metavar="TIME",
         type=age,
-        default=0,
+        default=0 if default is False else None,
         help="keep messages for this long, for example 90s, 12h or 7d",
     )
     parser.add_argument(
         "--keep-bytes",
         metavar="SIZE",
         type=size,
-        default=0,
+        default=0 if default is False else None,
         help="keep this many bytes of the newest messages, for example 500k, 10M or 1G",
     )
-    add_flag(parser, "--drop-unread", "also apply these limits to unread messages")
+    add("--drop-unread", "also apply these limits to unread messages")
     about = "drop messages when their time to live ends, instead of making them dead letters"
-    add_flag(parser, "--drop-expired", about)
-    add_flag(parser, "--gossip", "on a ring, push messages by gossip instead of through a tree")
+    add("--drop-expired", about)
+    add("--gossip", "on a ring, push messages by gossip instead of through a tree")
 
 
 def age(word: str) -> int:
@@ -125,13 +142,46 @@ async def run_create(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def run_set(client: Client, arguments: argparse.Namespace) -> int:
-    await client.set_policy(arguments.topic, policy_of(arguments))
-    text = f"{arguments.topic}: keeps {in_words(policy_of(arguments))}"
-    show(arguments, {"topic": arguments.topic, **policy_fields(policy_of(arguments))}, text)
+    from oncecast.wire.retention import DEFAULT
+
+    before = DEFAULT if arguments.reset else (await client.describe(arguments.topic)).policy
+    policy = changed(before, arguments)
+    await client.set_policy(arguments.topic, policy)
+    text = f"{arguments.topic}: keeps {in_words(policy)}"
+    show(arguments, {"topic": arguments.topic, **policy_fields(policy)}, text)
     return ExitStatus.OK
 
 
+def changed(policy: Policy, arguments: argparse.Namespace) -> Policy:
+    """Return the policy with the given options. A limit replaces `keep_all`, and vice versa."""
+    import msgspec
+
+    given = {
+        "age_us": arguments.keep_age,
+        "bytes_max": arguments.keep_bytes,
+        "keep_all": arguments.keep_all,
+        "drop_unread": arguments.drop_unread,
+        "gossip": arguments.gossip,
+        "drop_expired": arguments.drop_expired,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    if changes.get("keep_all"):
+        changes = {"age_us": 0, "bytes_max": 0, "drop_unread": False} | changes
+    elif {"age_us", "bytes_max"} & set(changes):
+        changes = {"keep_all": False} | changes
+    return msgspec.structs.replace(policy, **changes)
+
+
 async def run_delete(client: Client, arguments: argparse.Namespace) -> int:
+    if not getattr(arguments, "yes", True) and sys.stdin.isatty():
+        import asyncio
+
+        view = await client.describe(arguments.topic)
+        what = f"{counted(view.next - view.first, 'message')} and "
+        what += counted(len(view.subscriptions), "subscription")
+        answer = await asyncio.to_thread(input, f"delete {escaped(view.name)} with {what}? [y/N] ")
+        if answer.strip().lower() not in ("y", "yes"):
+            return complain(f"{arguments.topic}: not deleted")
     if not await client.delete_topic(arguments.topic):
         return complain(
             f"topic {arguments.topic!r} does not exist; see `oncecast topic list`",

@@ -23,6 +23,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "?": ("help",),
 }
 PLACES = ("earliest", "new")
+POSITION_OPTIONS = ("--start", "--from")
 
 Parser = argparse.ArgumentParser
 
@@ -106,15 +107,21 @@ def spelled(names: Iterable[str], typed: str) -> list[str]:
 
 
 class Completion:
-    """Completes words. `topics(prefix)` and `subscriptions(topic)` return names from the node."""
+    """Completes words. `topics(prefix)` and `subscriptions(topic)` return names from the node.
+
+    Outside the shell of oncecast, `in_shell` is false: its alternative names do not exist there.
+    """
 
     def __init__(
         self,
         parser: Parser,
         topics: Callable[[str], Iterable[str]],
         subscriptions: Callable[[str], Iterable[str]],
+        *,
+        in_shell: bool = True,
     ) -> None:
         self._parser, self._topics, self._subscriptions = parser, topics, subscriptions
+        self._in_shell = in_shell
 
     def __call__(self, line: str) -> tuple[str, list[str]]:
         """Return the word at the cursor and its completions. A sole completion ends in a space."""
@@ -122,9 +129,12 @@ class Completion:
             words, word = unfinished(line)
         except ValueError:
             return "", []
-        names = {each for each in self._names(words, word.text) if each.startswith(word.text)}
-        found = spelled(sorted(names), word.typed)
+        found = spelled(self.names(words, word.text), word.typed)
         return word.typed, [f"{found[0]} "] if len(found) == 1 else found
+
+    def names(self, words: list[str], text: str) -> list[str]:
+        """Return the possible words that start with `text`, after the complete `words`."""
+        return sorted({each for each in self._names(words, text) if each.startswith(text)})
 
     def _names(self, words: list[str], text: str) -> Iterator[str]:
         if not words:
@@ -132,14 +142,14 @@ class Completion:
             return
         if len(words) == 1:
             yield from verbs(command(self._parser, words)[0])
-        leaf, rest = command(self._parser, in_full(words))
+        leaf, rest = command(self._parser, in_full(words) if self._in_shell else words)
         if text.startswith("-"):
             yield from (name for action in leaf._actions for name in action.option_strings)
         else:
             yield from self._values(leaf, rest, text)
 
     def _commands(self) -> list[str]:
-        return [*verbs(self._parser), *SHORT]
+        return [*verbs(self._parser), *(SHORT if self._in_shell else ())]
 
     def _values(self, leaf: Parser, rest: Sequence[str], text: str) -> Iterable[str]:
         options = {name: action for action in leaf._actions for name in action.option_strings}
@@ -161,11 +171,11 @@ class Completion:
             case "POSITION":
                 return PLACES
             case "COMMAND":
-                return self._commands()
+                return self._commands() if self._in_shell else ()
             case _:
                 return ()
 
     def _of_option(self, option: str, given: list[str]) -> Iterable[str]:
         if option == "--subscription":
             return self._subscriptions(given[0]) if given else ()
-        return PLACES if option == "--start" else ()
+        return PLACES if option in POSITION_OPTIONS else ()

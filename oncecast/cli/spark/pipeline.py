@@ -23,6 +23,7 @@ from oncecast.cli.connecting import (
     show,
     start,
 )
+from oncecast.cli.contexts import apply_context
 from oncecast.cli.login import login_of
 from oncecast.errors import BadArchive, ExitStatus, OncecastError
 
@@ -157,6 +158,7 @@ def archive_with(arguments: argparse.Namespace, execute: Execute) -> int:
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options for the Spark source."""
+    apply_context(arguments)
     certificate, key, ca = arguments.tls or (None, None, arguments.tls_ca)
     login = login_of(arguments)
     options = {

@@ -98,7 +98,7 @@ async def has_reader(client: Client, arguments: argparse.Namespace) -> bool:
     except OncecastError:
         return False
     return any(
-        each.attached and each.shared is None
+        each.attached and each.shared is None and not each.holders
         for each in view.subscriptions
         if each.name == arguments.subscription
     )

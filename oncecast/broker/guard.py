@@ -32,6 +32,7 @@ from oncecast.wire.frames import (
     Govern,
     Look,
     LookAccess,
+    LookBroker,
     Scan,
     Tune,
     Work,
@@ -43,8 +44,8 @@ from oncecast.wire.transactions import EndTransaction
 PrincipalOf = Callable[[NodeId], str]
 
 # Requests that only a leader executes, and requests that a ring process only redirects.
-OF_LEADER = (Call, Fetch, Work, Look, Scan, Govern, LookAccess)
-OF_OWNER = (Call, Fetch, Work, Look, Scan)
+OF_LEADER = (Call, Fetch, Work, Look, Scan, Govern, LookAccess, LookBroker)
+OF_OWNER = (Call, Fetch, Work, Look, Scan, LookBroker)
 
 Publish = PublishStaged | EndTransaction
 DENIED = Denied()

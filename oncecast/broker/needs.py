@@ -19,6 +19,7 @@ from oncecast.wire.frames import (
     LeaveRing,
     Look,
     LookAccess,
+    LookBroker,
     LookGroup,
     LookRing,
     Scan,
@@ -136,6 +137,7 @@ FRAMES: dict[type, Needs] = {
     LookGroup: of_known,
     Govern: of_admin,
     LookAccess: of_admin,
+    LookBroker: of_known,
     LookRing: of_ring,
     LeaveRing: of_admin,
 }

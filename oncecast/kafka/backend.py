@@ -8,7 +8,7 @@ from oncecast.client.session import local
 from oncecast.kafka.errors import Code
 from oncecast.kernel.protocol import Protocol, Value
 from oncecast.wire import errors
-from oncecast.wire.frames import ClientCommand, Scan
+from oncecast.wire.frames import ArcView, ClientCommand, Scan
 
 Then = Callable[[Value], None]  # receives a result, a view, a refusal or NoAnswer
 
@@ -58,19 +58,27 @@ class Backend:
     def scan(self, scan: Scan, then: Then, timeout: float) -> None:
         self._host.ask(local.Survey(self._ticket(then), scan, timeout))
 
-    def look(
-        self,
-        then: Then,
-        timeout: float,
-        *,
-        topic: str = "",
-        after: str = "",
-        subscriptions: bool = False,
-    ) -> None:
-        """Ask for one topic, or for a page of all topics after `after`."""
-        ticket = self._ticket(then)
-        show = local.Show(ticket, topic, "", after, 1000, subscriptions, timeout)
+    def look(self, then: Then, timeout: float, *, topic: str, subscriptions: bool = False) -> None:
+        """Ask for one topic."""
+        show = local.Show(self._ticket(then), topic, "", "", 1, subscriptions, timeout)
         self._host.ask(show)
+
+    def list(
+        self, then: Then, timeout: float, *, arc: ArcView | None, after: str, subscriptions: bool
+    ) -> None:
+        """Ask the group, or a group of the ring, for a page of its topics after `after`."""
+        ticket = self._ticket(then)
+        self._host.ask(local.Show(ticket, "", "", after, 1000, subscriptions, timeout, arc))
+
+    def find_broker(
+        self, topic: str, then: Then, timeout: float, arc: ArcView | None = None
+    ) -> None:
+        """Ask for the leader of a topic's owner, or of a group of a ring."""
+        self._host.ask(local.ShowBroker(self._ticket(then), topic, timeout, arc))
+
+    def ring(self, then: Then, timeout: float) -> None:
+        """Ask for the groups of the ring. There are none outside a ring."""
+        self._host.ask(local.Ring(self._ticket(then), timeout=timeout))
 
     def produce(self, topic: str, count: int, batch: bytes, then: Then) -> None:
         """Put a batch of a producer without idempotence, under the session's own name."""

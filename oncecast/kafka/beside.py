@@ -16,12 +16,13 @@ import msgspec
 from oncecast.client.client import Client
 from oncecast.client.options import ClientOptions
 from oncecast.errors import NotAllowed, OncecastError
+from oncecast.kafka.desk import Address
 from oncecast.kafka.listener import Listener
 from oncecast.kafka.sasl import PLAIN, SCRAM
 from oncecast.network.addresses import is_loopback, split, split_process
 from oncecast.network.incidents import line
 from oncecast.network.tls import Tls
-from oncecast.node.config import Settings
+from oncecast.node.config import Settings, is_wildcard
 from oncecast.node.process import Process
 
 logger = logging.getLogger("oncecast.node")
@@ -43,7 +44,23 @@ class KafkaCompanion:
         """Return the address that Kafka clients connect to, or "" if the listener is closed."""
         if self._listener is None:
             return ""
-        return self._settings.kafka_advertise or self._listener.address
+        if self._advertised is None:
+            return self._listener.address
+        host, port = self._advertised
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def _advertised(self) -> Address | None:
+        """Return the address for clients, or None if it is the address to listen on.
+
+        If the front end listens on all addresses, clients use the host of the node's address.
+        """
+        settings = self._settings
+        if settings.kafka_advertise:
+            return split(settings.kafka_advertise)
+        if is_wildcard(settings.kafka) and self._port:
+            return split(self._process.me)[0], self._port
+        return None
 
     async def start(self) -> None:
         """Open the listener. Raise CannotListen if the address is in use."""
@@ -52,20 +69,22 @@ class KafkaCompanion:
             self._options(),
             self._host,
             self._port,
-            advertised=split(settings.kafka_advertise) if settings.kafka_advertise else None,
+            advertised=self._advertised,
             auto_create=not settings.kafka_no_auto_create,
             connections_max=settings.kafka_connections_max,
             tls=self._tls,
             mechanisms=mechanisms_of(self._host, sasl=settings.kafka_sasl, tls=bool(self._tls)),
+            process=str(self._process.me),
             log=lambda text: logger.info(line("kafka_client", {"what": text})),
         )
         self._listener = await listener.__aenter__()
+        self._process.kafka_at = self.address
         listener.ended.add_done_callback(tell)
         logger.info(line("kafka", {"at": listener.address}))
 
     async def stop(self) -> None:
         """Close the listener and all connections of Kafka clients."""
-        listener, self._listener = self._listener, None
+        listener, self._listener, self._process.kafka_at = self._listener, None, ""
         if listener is not None:
             listener.ended.cancel()
             await listener.__aexit__()

@@ -27,6 +27,7 @@ class Terms(NamedTuple):
     options: ClientOptions
     advertised: Address
     auto_create: bool
+    process: str  # the node whose process this is, or "" in a process of its own
 
 
 class Desk:
@@ -76,7 +77,14 @@ class Desk:
         )
         host, port = self._terms.advertised
         front = FrontEnd(
-            me, rng, host=host, port=port, auto_create=self._terms.auto_create, user=self.user
+            me,
+            rng,
+            host=host,
+            port=port,
+            auto_create=self._terms.auto_create,
+            user=self.user,
+            process=self._terms.process,
+            node_of=session.node_of,
         )
         return ClientRuntime(
             Stack([session, front]),

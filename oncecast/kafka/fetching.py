@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oncecast.client.session.local import NoAnswer
 from oncecast.kafka.backend import Backend, code_of
+from oncecast.kafka.brokers import Brokers
 from oncecast.kafka.conversion import kafka_batch
 from oncecast.kafka.errors import Code
 from oncecast.kafka.gather import Gather
@@ -30,6 +32,7 @@ from oncecast.wire.kafka_records import MILLISECOND
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 WAIT_MAX = 60.0  # seconds
 NO_PARTITION = NoSuchTopic("")  # the answer for every partition except the first
+ELSEWHERE = NoAnswer(0.0)  # the answer if another broker leads the topic
 TIME_MAX = (1 << 63) - 1  # microseconds
 GRACE = 10.0  # seconds that a scan may take beyond its wait
 PAUSE = 0.02  # seconds before a scan is repeated, if an older node answers it without waiting
@@ -61,8 +64,10 @@ class Fetch:
         reply: Callable[[FetchResponse], None],
         pause: Callable[[Fetch], None],
         alive: Callable[[], bool],  # whether the client is still connected
+        brokers: Brokers,
     ) -> None:
         self._host, self._backend, self._request, self._reply = host, backend, request, reply
+        self._brokers = brokers
         self._pause, self._alive, self._waited = pause, alive, False
         self._bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
         self._wanted = [
@@ -101,6 +106,9 @@ class Fetch:
 
         if partition.partition != 0:
             then(NO_PARTITION)
+            return
+        if self._brokers.is_elsewhere(topic):
+            then(ELSEWHERE)
             return
         wait = max(0.0, self._deadline - self._host.now) if waits else 0.0
         size = max(1, min(partition.partition_max_bytes, self._bytes_max))
@@ -174,8 +182,8 @@ def _empty(partition: FetchPartition) -> FetchResponsePartition:
 
 
 class Fetching:
-    def __init__(self, host: Protocol, backend: Backend) -> None:
-        self._host, self._backend = host, backend
+    def __init__(self, host: Protocol, backend: Backend, brokers: Brokers) -> None:
+        self._host, self._backend, self._brokers = host, backend, brokers
         self._paused: dict[int, Fetch] = {}
         self._pauses = 0
 
@@ -189,7 +197,8 @@ class Fetching:
             # The client continues a session of another broker that had this address.
             reply(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, responses=()))
         else:
-            Fetch(self._host, self._backend, request, reply, self._pause, alive).start()
+            collaborators = (self._host, self._backend)
+            Fetch(*collaborators, request, reply, self._pause, alive, self._brokers).start()
 
     def _pause(self, fetch: Fetch) -> None:
         self._pauses += 1
@@ -230,6 +239,9 @@ class Fetching:
     ) -> None:
         if partition.partition_index != 0:
             then(offset_of(partition, NO_PARTITION))
+            return
+        if self._brokers.is_elsewhere(topic):
+            then(offset_of(partition, ELSEWHERE))
             return
         scan = Scan(0, topic, start_of(partition.timestamp))
         self._backend.scan(scan, lambda outcome: then(offset_of(partition, outcome)), GRACE)

@@ -17,6 +17,8 @@ from oncecast.client.session import local
 from oncecast.errors import Malformed
 from oncecast.kafka import messages as m
 from oncecast.kafka.backend import Backend
+from oncecast.kafka.brokers import Brokers, broker_id
+from oncecast.kafka.coordinators import Coordinators
 from oncecast.kafka.errors import Code
 from oncecast.kafka.events import Connected, Disconnected, Handled, Hangup, Received, Reply
 from oncecast.kafka.fetching import FetchAgain, Fetching
@@ -68,24 +70,28 @@ class FrontEnd(Protocol):
         auto_create: bool = True,
         user: str = "",  # owns the names of the producers; empty without a login
         retention_us: int = 7 * 24 * 3600 * 1_000_000,  # age limit of topics that it creates
+        process: str = "",  # the node whose process it runs in; empty in a process of its own
+        # Returns the node that requests about a topic go to.
+        node_of: Callable[[str], str] = lambda topic: "",
     ) -> None:
         super().__init__(me, rng)
         self._backend = backend = Backend(self)
         self._clients: dict[int, Client] = {}
-        self.topics = Topics(
-            backend,
-            m.MetadataBroker(node_id=node_id, host=host, port=port),
-            auto_create=auto_create,
-            retention_us=retention_us,
-        )
-        self.fetching, self.offsets = Fetching(self, backend), Offsets(self, backend)
+        id = broker_id(process) if process else node_id
+        own = m.MetadataBroker(node_id=id, host=host, port=port)
+        self.brokers = brokers = Brokers(self, backend, own, process=process, node_of=node_of)
+        self.topics = Topics(backend, brokers, auto_create=auto_create, retention_us=retention_us)
+        self.fetching = Fetching(self, backend, brokers)
+        self.offsets = Offsets(self, backend)
         self.groups = Groups(self, self.offsets, self.topics)
+        self.coordinators = Coordinators(brokers)
         self.transactions = Transactions(self, backend, self.offsets, self.groups, user)
-        self.producing = Producing(self, backend, self.transactions, user)
+        self.producing = Producing(self, backend, self.transactions, brokers, user)
         self._handlers: dict[type[Body], Handler] = {
             m.ProduceRequest: self.producing.produce,
             m.InitProducerIdRequest: self.producing.init_producer_id,
             m.ListOffsetsRequest: self.fetching.list_offsets,
+            m.FindCoordinatorRequest: self.coordinators.find,
             m.SaslHandshakeRequest: unexpected_handshake,
             m.SaslAuthenticateRequest: unexpected_login,
             **self.topics.handlers(),
@@ -133,12 +139,17 @@ class FrontEnd(Protocol):
         if isinstance(request, m.ApiVersionsRequest):
             reply(offered_versions(incoming.code))
         elif isinstance(request, m.JoinGroupRequest):
-            name = incoming.header.client_id or ""
-            self.groups.join(request, reply, name, client.host, incoming.version)
+            self.coordinators.guide(request, reply, lambda: self._join(client, incoming, reply))
         elif isinstance(request, m.FetchRequest):
             self.fetching.fetch(request, reply, lambda: self._is_connected(client))
         else:
-            self._handlers[type(request)](request, reply)
+            handler = self._handlers[type(request)]
+            self.coordinators.guide(request, reply, lambda: handler(request, reply))
+
+    def _join(self, client: Client, incoming: Incoming, reply: Callable[[Body], None]) -> None:
+        request, name = incoming.request, incoming.header.client_id or ""
+        assert isinstance(request, m.JoinGroupRequest)
+        self.groups.join(request, reply, name, client.host, incoming.version)
 
     def _produce_silently(self, client: Client, request: m.ProduceRequest) -> None:
         """Put batches whose client expects no response. Close the connection if a put fails."""

@@ -46,7 +46,6 @@ class Groups:
 
     def handlers(self) -> dict[type[Body], Handler]:
         return {
-            m.FindCoordinatorRequest: self.find,
             m.SyncGroupRequest: self.sync,
             m.HeartbeatRequest: self.heartbeat,
             m.LeaveGroupRequest: self.leave,
@@ -56,10 +55,6 @@ class Groups:
             m.ListGroupsRequest: self.list,
             m.DeleteGroupsRequest: self.delete,
         }
-
-    def find(self, request: m.FindCoordinatorRequest, reply: Reply) -> None:
-        broker = self._topics.broker
-        reply(m.FindCoordinatorResponse(node_id=broker.node_id, host=broker.host, port=broker.port))
 
     # -- members --
 

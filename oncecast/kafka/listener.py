@@ -44,10 +44,11 @@ class Listener:
         connections_max: int = 1000,
         tls: Tls | None = None,
         mechanisms: tuple[str, ...] = (),
+        process: str = "",  # the node whose process this is, or "" in a process of its own
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._options, self._host, self._port = options, host, port
-        self._advertised, self._auto_create = advertised, auto_create
+        self._advertised, self._auto_create, self._process = advertised, auto_create, process
         self._connections_max, self._log, self._tls = connections_max, log, tls
         self._connections: dict[int, Connection] = {}
         self._desks: dict[str, Desk] = {}
@@ -86,7 +87,8 @@ class Listener:
 
     @property
     def address(self) -> str:
-        return f"{self._host}:{self._port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._port}"
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
@@ -104,7 +106,7 @@ class Listener:
         desk = self._desks.get(user)
         if desk is None:
             address = self._advertised or (self._host, self._port)
-            terms = Terms(self._options, address, self._auto_create)
+            terms = Terms(self._options, address, self._auto_create, self._process)
             desk = self._desks[user] = Desk(user, terms, self._heard, self._desk_ended)
         return desk
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from oncecast.client.session import local
 from oncecast.kafka.backend import Backend, code_of
+from oncecast.kafka.brokers import Brokers
 from oncecast.kafka.conversion import native_batch
 from oncecast.kafka.errors import Code, clipped
 from oncecast.kafka.gather import Gather
@@ -81,9 +82,15 @@ class Producer:
 
 class Producing:
     def __init__(
-        self, host: Protocol, backend: Backend, transactions: Transactions, user: str
+        self,
+        host: Protocol,
+        backend: Backend,
+        transactions: Transactions,
+        brokers: Brokers,
+        user: str,
     ) -> None:
         self._host, self._backend, self._transactions = host, backend, transactions
+        self._brokers = brokers
         self._prefix = f"{user}/" if user else ""  # a user owns the names that begin with it
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
         self._bytes = 0  # number of bytes in flight
@@ -139,6 +146,9 @@ class Producing:
     ) -> None:
         if index != 0:
             answer(failed(index, Code.UNKNOWN_TOPIC_OR_PARTITION))
+            return
+        if self._brokers.is_elsewhere(topic):
+            answer(failed(index, Code.NOT_LEADER_OR_FOLLOWER))
             return
         try:
             header = kafka_records.check(records or b"")
@@ -197,7 +207,15 @@ class Producing:
 
         producer = (header.producer_id, header.producer_epoch)
         batch = (header.base_sequence, header.count, data)
-        self._transactions.stage(transactional_id, producer, topic, batch, timeout, staged)
+
+        def checked(here: bool) -> None:
+            if here:
+                self._transactions.stage(transactional_id, producer, topic, batch, timeout, staged)
+            else:
+                staged(Code.NOT_LEADER_OR_FOLLOWER, "")
+
+        # Only the coordinator knows the open transaction.
+        self._brokers.check(transactional_id, checked)
 
     # -- idempotent producers --
 

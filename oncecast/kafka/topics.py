@@ -1,7 +1,7 @@
 """Metadata, topics and their configuration.
 
-Every topic is a Kafka topic with one partition, and the front end is its leader. A topic that a
-Kafka client creates keeps both read and unread messages for a limited time (`retention.ms`).
+Every topic is a Kafka topic with one partition. A topic that a Kafka client creates keeps both read
+and unread messages for a limited time (`retention.ms`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 from oncecast.kafka import messages as m
 from oncecast.kafka.backend import Backend, code_of, refused
+from oncecast.kafka.brokers import Brokers
 from oncecast.kafka.errors import Code, clipped
 from oncecast.kafka.gather import Gather
 from oncecast.kafka.layout import Body
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
-from oncecast.wire.frames import TopicView, View
+from oncecast.wire.frames import ArcView, RingView, TopicView, View
 from oncecast.wire.kafka_records import MILLISECOND
 from oncecast.wire.retention import Policy
 
@@ -27,6 +28,7 @@ RETENTION_MS, RETENTION_BYTES, CLEANUP = "retention.ms", "retention.bytes", "cle
 UNLIMITED = -1
 INT64_MAX = (1 << 63) - 1  # the largest value of a Kafka configuration
 AGE_MS_MAX = INT64_MAX // MILLISECOND  # a longer time means no limit
+NO_LEADER = -1
 SET, REMOVE = 0, 1  # operations of IncrementalAlterConfigs
 
 Reply = Callable[[Any], None]
@@ -35,9 +37,9 @@ Handler = Callable[[Any, Reply], None]
 
 class Topics:
     def __init__(
-        self, backend: Backend, broker: m.MetadataBroker, *, auto_create: bool, retention_us: int
+        self, backend: Backend, brokers: Brokers, *, auto_create: bool, retention_us: int
     ) -> None:
-        self._backend, self.broker = backend, broker
+        self._backend, self._brokers = backend, brokers
         self._auto_create = auto_create
         self._policy = hard_limit(retention_us, 0)
 
@@ -58,9 +60,9 @@ class Topics:
         def done(topics: tuple[m.MetadataResponseTopic, ...]) -> None:
             reply(
                 m.MetadataResponse(
-                    brokers=(self.broker,),
+                    brokers=self._brokers.all(),
                     cluster_id="oncecast",
-                    controller_id=self.broker.node_id,
+                    controller_id=self._brokers.own.node_id,
                     topics=topics,
                 )
             )
@@ -69,7 +71,9 @@ class Topics:
             if views is None:  # A client repeats a request that names no broker.
                 reply(m.MetadataResponse(brokers=(), topics=()))
             else:
-                done(tuple(self._known(each.name) for each in views))
+                gather = Gather(len(views), done)
+                for number, each in enumerate(views):
+                    self._known(each.name, gather.slot(number))
 
         if request.topics is None:
             self.all(listed)
@@ -82,19 +86,56 @@ class Topics:
     def all(
         self, then: Callable[[list[TopicView] | None], None], *, subscriptions: bool = False
     ) -> None:
-        """Call `then` with all topics of the group, or with None if no node answers."""
+        """Call `then` with all topics of the group or the ring, or with None without an answer."""
+
+        def done(found: tuple[list[TopicView] | None, ...]) -> None:
+            lists = [each for each in found if each is not None]
+            if len(lists) < len(found):
+                then(None)
+                return
+            # A topic that moves between two groups may be in the lists of both.
+            once = {view.name: view for each in lists for view in each}
+            then([once[name] for name in sorted(once)])
+
+        def seen(outcome: Value) -> None:
+            arcs = list(outcome.groups) if isinstance(outcome, RingView) else []
+            owners = [arc for arc in arcs if arc.low and (arc.leader or arc.nodes)]
+            if not owners:
+                self._list(None, lambda found: done((found,)), subscriptions=subscriptions)
+                return
+            gather = Gather(len(owners), done)
+            slots = [gather.slot(number) for number in range(len(owners))]
+
+            def surveyed() -> None:
+                for arc, slot in zip(owners, slots, strict=True):
+                    self._list(arc, slot, subscriptions=subscriptions)
+
+            self._brokers.survey(owners, surveyed)
+
+        self._backend.ring(seen, TIMEOUT)
+
+    def _list(
+        self,
+        arc: ArcView | None,
+        then: Callable[[list[TopicView] | None], None],
+        *,
+        subscriptions: bool,
+    ) -> None:
+        """Call `then` with all topics of a group, page by page."""
         found: list[TopicView] = []
 
         def page(outcome: Value) -> None:
             if isinstance(outcome, View):
                 found.extend(outcome.topics)
                 if outcome.more and outcome.topics:
-                    after = outcome.topics[-1].name
-                    self._backend.look(page, TIMEOUT, after=after, subscriptions=subscriptions)
+                    ask(outcome.topics[-1].name)
                     return
             then(found if isinstance(outcome, View) else None)
 
-        self._backend.look(page, TIMEOUT, subscriptions=subscriptions)
+        def ask(after: str) -> None:
+            self._backend.list(page, TIMEOUT, arc=arc, after=after, subscriptions=subscriptions)
+
+        ask("")
 
     def _describe(
         self, name: str, then: Callable[[m.MetadataResponseTopic], None], *, create: bool
@@ -103,11 +144,11 @@ class Topics:
             if refused(outcome) and code_of(outcome) != Code.TOPIC_ALREADY_EXISTS:
                 then(m.MetadataResponseTopic(name=name, error_code=code_of(outcome)))
             else:
-                then(self._known(name))
+                self._known(name, then)
 
         def seen(outcome: Value) -> None:
             if isinstance(outcome, View) and outcome.topics:
-                then(self._known(name))
+                self._known(name, then)
             elif isinstance(outcome, View) or code_of(outcome) == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 if create:
                     command = do.CreateTopic(name, 0, self._policy)
@@ -120,12 +161,26 @@ class Topics:
 
         self._backend.look(seen, TIMEOUT, topic=name)
 
-    def _known(self, name: str) -> m.MetadataResponseTopic:
-        node = self.broker.node_id
-        partition = m.MetadataResponsePartition(
-            partition_index=0, leader_id=node, replica_nodes=(node,), isr_nodes=(node,)
-        )
-        return m.MetadataResponseTopic(name=name, partitions=(partition,))
+    def _known(self, name: str, then: Callable[[m.MetadataResponseTopic], None]) -> None:
+        """Describe a topic that exists."""
+
+        def located(leader: m.MetadataBroker | None) -> None:
+            if leader is None:
+                partition = m.MetadataResponsePartition(
+                    error_code=Code.LEADER_NOT_AVAILABLE,
+                    partition_index=0,
+                    leader_id=NO_LEADER,
+                    replica_nodes=(),
+                    isr_nodes=(),
+                )
+            else:
+                id = leader.node_id
+                partition = m.MetadataResponsePartition(
+                    partition_index=0, leader_id=id, replica_nodes=(id,), isr_nodes=(id,)
+                )
+            then(m.MetadataResponseTopic(name=name, partitions=(partition,)))
+
+        self._brokers.locate(name, located)
 
     # -- create and delete --
 

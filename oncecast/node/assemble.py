@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from oncecast.broker.access_viewer import AccessViewer
 from oncecast.broker.accounts import Budget
+from oncecast.broker.broker_viewer import BrokerViewer
 from oncecast.broker.dispatching import Dispatcher
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
@@ -65,6 +66,7 @@ def assemble(
     contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; empty to start a new group
     membership: RingMembership | None = None,
     principal_of: PrincipalOf = anonymous,  # returns the principal of a connected client
+    kafka: Callable[[], str] | None = None,  # returns the node's address for Kafka clients
 ) -> Parts:
     group = Paxos(me, rng, options=options, contacts=contacts, level=level)
     service = Service(
@@ -94,10 +96,11 @@ def assemble(
     governor = Governor(me, rng, group=group.status)
     scanner = Scanner(me, rng, service=service, principal_of=principal_of)
     viewer = AccessViewer(me, rng, service=service)
+    brokers = BrokerViewer(me, rng, service=service, kafka=kafka)
     space = SpaceKeeper(me, rng, service=service, gateway=gateway)
     layers: list[Protocol] = [
         *(group, service, gateway, dispatcher),
-        *(scanner, governor, viewer, space),
+        *(scanner, governor, viewer, space, brokers),
     ]
     mover = None
     if membership is not None:

@@ -69,6 +69,7 @@ class Process:
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
         self._http = HttpServer(pages, self._http_access.admits)
         self.http_port = 0
+        self.kafka_at = ""  # the address for Kafka clients, while a companion serves them
         self.companions: list[Companion] = []  # started after the node, and stopped before it
 
     # -- overridden by each kind of server --

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import SystemRandom
 
 import msgspec
@@ -40,6 +40,7 @@ from oncecast.wire.frames import (
     LeaveRing,
     Look,
     LookAccess,
+    LookBroker,
     LookGroup,
     LookRing,
     Scan,
@@ -57,7 +58,7 @@ HAND_OVER_SECONDS = 1.0  # seconds for which a stopping node waits for the next 
 # The messages that clients may send.
 CLIENTS = (
     *(Call, Fetch, Work, Tune, Look, Scan),
-    *(LookGroup, Govern, LookAccess, LookRing, LeaveRing),
+    *(LookGroup, Govern, LookAccess, LookBroker, LookRing, LeaveRing),
 )
 
 
@@ -71,10 +72,11 @@ class Replica:
         *,
         membership: RingMembership | None = None,  # None outside a ring
         audit: Audit,
+        kafka: Callable[[], str],  # returns the address for Kafka clients, or ""
     ) -> None:
         """Open the directory and recover its state. `make_runtime` makes the replica runnable."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined
-        self._membership, self._audit = membership, audit
+        self._membership, self._audit, self._kafka = membership, audit, kafka
         self._named = {"group": membership.group} if membership else {}  # fields of each log line
         self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
         # Whether the last log line reported a full disk, and when to try the allocation again.
@@ -141,6 +143,7 @@ class Replica:
             contacts=contacts,
             membership=self._membership,
             principal_of=self._principal_of,
+            kafka=self._kafka if settings.kafka else None,
         )
         self.parts.guard.report = self._report
         self.parts.guard.audits_open = self._audit.to_file

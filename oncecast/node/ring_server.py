@@ -136,6 +136,7 @@ class RingServer(Process):
             nodes,
             membership=RingMembership(group, self.me, first),
             audit=self.audit,
+            kafka=lambda: self.kafka_at,
         )
         return self.replicas[group]
 

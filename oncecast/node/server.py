@@ -24,7 +24,14 @@ class Server(Process):
         """Open the directory and recover its state. `run` starts to accept clients."""
         super().__init__(settings)
         try:
-            self.replica = Replica(settings, self.me, settings.data, self.joined, audit=self.audit)
+            self.replica = Replica(
+                settings,
+                self.me,
+                settings.data,
+                self.joined,
+                audit=self.audit,
+                kafka=lambda: self.kafka_at,
+            )
         except BaseException:
             super().close()
             raise

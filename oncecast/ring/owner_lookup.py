@@ -19,13 +19,13 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
-from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan, Work
+from oncecast.wire.frames import Answer, Call, Fetch, Look, LookBroker, Owned, Scan, Work
 
 ASKERS_MAX = 1000  # maximum number of clients and replicas that wait for the owner of one key
 SEARCHES_MAX = 10_000
 ANSWER_WITHIN = 1.0
 
-Question = Call | Fetch | Work | Look | Scan
+Question = Call | Fetch | Work | Look | Scan | LookBroker
 
 
 class Search(NamedTuple):
@@ -44,7 +44,7 @@ class Overdue(Value):
 
 class OwnerLookup(Protocol):
     name = "usher"
-    Message: ClassVar = Call | Fetch | Work | Look | Scan | WhoseKey | WhoOwns | Owner
+    Message: ClassVar = Call | Fetch | Work | Look | Scan | LookBroker | WhoseKey | WhoOwns | Owner
     Observed = RootFound
     Timer = Overdue
 
@@ -71,7 +71,7 @@ class OwnerLookup(Protocol):
             case Owner(number, owner):
                 if number in self._keys and self._roots.get(number) == sender:
                     self._found(self._keys[number], owner)
-            case Call() | Fetch() | Work() | Look() | Scan():
+            case Call() | Fetch() | Work() | Look() | Scan() | LookBroker():
                 self._locate(sender, message)
             case _:
                 assert_never(message)

@@ -346,6 +346,21 @@ class GroupView(Value, tag="GroupView"):
     level: int = 1  # the group's feature level
 
 
+class LookBroker(Value, tag="LookBroker"):
+    """Ask for the leader of the group that owns a topic. The topic need not exist."""
+
+    id: int
+    topic: str
+
+
+class BrokerView(Value, tag="BrokerView"):
+    """The answer to a LookBroker. `node` is the leader."""
+
+    id: int
+    node: str
+    brokers: tuple[tuple[str, str], ...]  # nodes of the group, with addresses for Kafka clients
+
+
 class LookAccess(Value, tag="LookAccess"):
     """List users, tokens and rules, starting with entry number `first`."""
 

@@ -69,6 +69,7 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     frames.LookGroup(1): ("known", "", ""),
     frames.Govern(1, HandOver(NodeId("n"))): ("admin", "", ""),
     frames.LookAccess(1): ("admin", "", ""),
+    frames.LookBroker(1, "t"): ("known", "", ""),
     frames.LookRing(1): ("known", "", ""),
     frames.LookRing(1, "t"): ("see", "t", ""),
     frames.LeaveRing(1): ("admin", "", ""),
@@ -210,7 +211,8 @@ def test_process_redirects_only_requests_that_it_does_not_execute() -> None:
     process = guard_of_process(Access)
     verdicts = {kind: process._verdict(example_of(kind)) for kind in FRAMES}
     redirected = {kind for kind in FRAMES if verdicts[kind] is Verdict.REDIRECT}
-    assert redirected == {Call, frames.Fetch, frames.Work, frames.Look, frames.Scan}
+    of_topic = {Call, frames.Fetch, frames.Work, frames.Look, frames.Scan, frames.LookBroker}
+    assert redirected == of_topic
     assert [kind for kind in FRAMES if verdicts[kind] is Verdict.DROP] == [frames.Tune]
 
 

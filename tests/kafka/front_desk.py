@@ -11,15 +11,16 @@ from oncecast.kafka.events import Connected, Handled, Hangup, Received, Reply
 from oncecast.kafka.frontend import FrontEnd
 from oncecast.kafka.layout import Body, codec
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId, Value
-from oncecast.wire.frames import View
+from oncecast.wire.frames import RingView, View
 from tests.kafka.bodies import request_bytes
 
 OF_REQUEST = {api.request: api for api in m.APIS}
 
 
 class FrontDesk:
-    def __init__(self) -> None:
-        self.front = FrontEnd(NodeId("front"), Random(1), host="127.0.0.1", port=9092)
+    def __init__(self, **options: Any) -> None:
+        self.front = FrontEnd(NodeId("front"), Random(1), host="127.0.0.1", port=9092, **options)
+        self.ring = RingView(0, "node", (), (), None)  # the answer to questions about the ring
         self.apis: dict[tuple[int, int], tuple[m.Api, int]] = {}
         self.asked: list[Any] = []
         self.replies: list[tuple[int, int, Any]] = []  # (connection, correlation id, response)
@@ -91,6 +92,9 @@ class FrontDesk:
     def _drain(self) -> None:
         for effect in self.front.drain():
             match effect:
+                case Ask(local.Ring(ticket)):
+                    self.front.observe(local.Shown(ticket, self.ring))
+                    self._drain()
                 case Ask(request):
                     self.asked.append(request)
                 case Emit(Reply(connection, data)):
@@ -112,8 +116,8 @@ class FrontDesk:
                     raise AssertionError(effect)
 
 
-def desk() -> FrontDesk:
-    made = FrontDesk()
+def desk(**options: Any) -> FrontDesk:
+    made = FrontDesk(**options)
     made.connect()
     return made
 

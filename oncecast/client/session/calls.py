@@ -30,6 +30,7 @@ from oncecast.wire.errors import Denied, Fenced, NotHere, Overloaded
 from oncecast.wire.frames import (
     AccessView,
     Answer,
+    BrokerView,
     Call,
     ClientCommand,
     Govern,
@@ -37,6 +38,7 @@ from oncecast.wire.frames import (
     LeaveRing,
     Look,
     LookAccess,
+    LookBroker,
     LookGroup,
     LookRing,
     RingView,
@@ -138,15 +140,23 @@ class Calls:
 
     def look(
         self,
-        look: Look | Scan | LookGroup | Govern | LookAccess | LookRing | LeaveRing,
+        look: Look | Scan | LookGroup | Govern | LookAccess | LookBroker | LookRing | LeaveRing,
         then: Callable[..., None],
         timeout: float = NEVER,
+        pinned: str = "",  # the name that selects the route, if the request has no topic
     ) -> None:
-        self._begin(look.id, look, then, timeout)
+        self._begin(look.id, look, then, timeout, pinned)
 
-    def _begin(self, id_: int, message: Value, then: Callable[..., None], timeout: float) -> None:
+    def _begin(
+        self,
+        id_: int,
+        message: Value,
+        then: Callable[..., None],
+        timeout: float,
+        pinned: str = "",
+    ) -> None:
         asked = message.command if isinstance(message, Call) else message
-        topic: str = getattr(asked, "topic", "")
+        topic: str = pinned or getattr(asked, "topic", "")
         patience = Patience(self._host, self._alarm, self._routes, topic)
         deadline = self._host.now + timeout
         waiting = Waiting(message, topic, then, timeout, deadline, patience)
@@ -171,7 +181,7 @@ class Calls:
             unknown = isinstance(answer.result, Denied) and waiting.may_have_run
             waiting.then(NoAnswer(waiting.timeout, denied=True) if unknown else answer.result)
 
-    def shown(self, view: View | Scanned | GroupView | RingView | AccessView) -> None:
+    def shown(self, view: View | Scanned | GroupView | RingView | AccessView | BrokerView) -> None:
         waiting = self._waiting.get(view.id)
         if waiting is not None and not isinstance(waiting.message, Call):
             del self._waiting[view.id]

@@ -47,6 +47,8 @@ from oncecast.wire.errors import NotSubscribed, Overloaded
 from oncecast.wire.frames import (
     AccessView,
     Answer,
+    ArcView,
+    BrokerView,
     ClientCommand,
     Delivery,
     Elsewhere,
@@ -57,6 +59,7 @@ from oncecast.wire.frames import (
     LeaveRing,
     Look,
     LookAccess,
+    LookBroker,
     LookGroup,
     LookRing,
     Owned,
@@ -71,8 +74,8 @@ READ_AHEAD = 16_384  # maximum messages of a subscription in the client's queue
 OUTBOX_BYTES = 4 * 1024 * 1024  # size of the outbox at which settled batches are dropped
 
 
-Seen = View | Scanned | GroupView | RingView | AccessView
-Question = Look | Scan | LookGroup | Govern | LookAccess | LookRing | LeaveRing
+Seen = View | Scanned | GroupView | RingView | AccessView | BrokerView
+Question = Look | Scan | LookGroup | Govern | LookAccess | LookBroker | LookRing | LeaveRing
 FromNode = Answer | Delivery | FlowEnded | Jobs | WorkEnded | Elsewhere | Owned | Seen
 
 
@@ -165,6 +168,8 @@ class ClientSession(Protocol):
                 self._show(request)
             case local.ShowAccess():
                 self._show_access(request)
+            case local.ShowBroker():
+                self._show_broker(request)
             case local.Survey():
                 self._survey(request)
             case local.Group():
@@ -254,7 +259,7 @@ class ClientSession(Protocol):
                 reader.flow_ended(message, route)
         elif isinstance(message, Jobs | WorkEnded):
             self.works.receive(message, route)
-        elif isinstance(message, View | Scanned | RingView | AccessView):
+        elif isinstance(message, View | Scanned | RingView | AccessView | BrokerView):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
             route.seen(message)
@@ -338,21 +343,27 @@ class ClientSession(Protocol):
     def _finished(self, ticket: int, outcome: local.Outcome) -> None:
         self.emit(local.Finished(ticket, outcome), after=0)
 
-    def _look(self, look: Question, ticket: int, timeout: float) -> None:
+    def _look(
+        self, look: Question, ticket: int, timeout: float, arc: ArcView | None = None
+    ) -> None:
         def shown(outcome: Seen | local.Outcome) -> None:
             if isinstance(outcome, Seen):
                 self.emit(local.Shown(ticket, outcome), after=0)
             else:
                 self._finished(ticket, outcome)
 
-        self.calls.look(look, shown, timeout)
+        self.calls.look(look, shown, timeout, "" if arc is None else self.routes.pinned(arc))
 
     def _show(self, show: local.Show) -> None:
         where = (show.topic, show.prefix, show.after, show.limit, show.subscriptions)
-        self._look(Look(self.calls.new_id(), *where), show.ticket, show.timeout)
+        self._look(Look(self.calls.new_id(), *where), show.ticket, show.timeout, show.arc)
 
     def _show_access(self, show: local.ShowAccess) -> None:
         self._look(LookAccess(self.calls.new_id(), show.first), show.ticket, show.timeout)
+
+    def _show_broker(self, show: local.ShowBroker) -> None:
+        look = LookBroker(self.calls.new_id(), show.topic)
+        self._look(look, show.ticket, show.timeout, show.arc)
 
     def _survey(self, survey: local.Survey) -> None:
         scan = msgspec.structs.replace(

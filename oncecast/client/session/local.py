@@ -3,7 +3,7 @@
 A `ticket` is a number that the library chooses and that the outcome repeats. A topic and a
 subscription identify a reader.
 
-    library → session    Do, Show, ShowAccess, Survey, Group, Ring · Produce · Finish
+    library → session    Do, Show, ShowAccess, ShowBroker, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
                          Join, Window, Handle, Confirm, Part · Begin, End
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended ·
@@ -20,6 +20,8 @@ from oncecast.wire.commands import Start
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.frames import (
     AccessView,
+    ArcView,
+    BrokerView,
     ClientCommand,
     GroupView,
     RingView,
@@ -68,6 +70,7 @@ class Show(Value):
     limit: int = 1000
     subscriptions: bool = True
     timeout: float = NEVER
+    arc: ArcView | None = None  # the group of a ring to ask; by default, the owner of the topic
 
 
 class ShowAccess(Value):
@@ -76,6 +79,15 @@ class ShowAccess(Value):
     ticket: int
     first: int = 0
     timeout: float = NEVER
+
+
+class ShowBroker(Value):
+    """Show the leader of the group that owns a topic, or of the group of an arc."""
+
+    ticket: int
+    topic: str
+    timeout: float = NEVER
+    arc: ArcView | None = None
 
 
 class Survey(Value):
@@ -110,7 +122,7 @@ class Finished(Value):
 
 class Shown(Value):
     ticket: int
-    view: View | Scanned | GroupView | RingView | AccessView
+    view: View | Scanned | GroupView | RingView | AccessView | BrokerView
 
 
 # Putting.
@@ -384,7 +396,7 @@ class AllDone(Value):
     ticket: int
 
 
-Call = Do | Show | ShowAccess | Survey | Group | Ring
+Call = Do | Show | ShowAccess | ShowBroker | Survey | Group | Ring
 OfWorker = Window | Handle | Confirm | Part
 OfReader = Read | Want | Settle | Again | Move | Leave
 Request = Call | Produce | OfReader | Join | OfWorker | Begin | End | Finish

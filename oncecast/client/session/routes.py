@@ -19,7 +19,7 @@ from oncecast.client.session.records import Rebound, Sweep
 from oncecast.client.session.route import Pending, Route
 from oncecast.kernel.backoff import backoff
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.wire.frames import Owned
+from oncecast.wire.frames import ArcView, Owned
 
 BOUND_MAX, GROUPS_MAX = 10_000, 128  # beyond these limits, only entries in use are kept
 SWEEP_EVERY = 60.0  # seconds before an unused binding is deleted
@@ -146,6 +146,14 @@ class Routes:
             self._ask_again(topic, 0.0)
         elif bound.route.group == owned.group:
             bound.route.hint(owned.leader, nodes)
+
+    def pinned(self, arc: ArcView) -> str:
+        """Bind a name to a group, and return it. No topic can have this name."""
+        name = f"\0{arc.group}"
+        if name not in self._bound:
+            self._limit()
+            self._bound[name] = Bound(self._route_to(arc.group, arc.leader, arc.nodes))
+        return name
 
     def _meet(self, nodes: tuple[str, ...]) -> None:
         """Add the processes of these replicas to `entry`. A replica is named PROCESS/GROUP."""

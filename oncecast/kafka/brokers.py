@@ -1,11 +1,11 @@
-"""The Kafka brokers that clients see: the nodes that serve Kafka clients, and who leads a topic.
+"""The Kafka brokers that clients see: the nodes that serve Kafka clients, and their leadership.
 
 A front end in a node's process names the node that leads the owner of a topic as the leader of its
 partition. If another node leads, it refuses to put and get, so the client connects to that node. A
 front end in a process of its own names only itself.
 
-The coordinator of a consumer group is the leader of the topic that has the group's name, and the
-coordinator of a transactional id the leader of its topics. So all front ends agree on both without
+The coordinator of a consumer group is the leader of the topic with the name of the group. The name
+of a transactional id decides its coordinator in the same way. So all front ends agree without
 talking to each other. No such topic needs to exist.
 """
 

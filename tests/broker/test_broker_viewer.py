@@ -22,7 +22,7 @@ ME, ANN, BOB, CLIENT = map(NodeId, ("me", "ann", "bob", "client"))
 
 
 class Service:
-    """What the viewer asks of the service."""
+    """The part of the service that the viewer uses."""
 
     def __init__(self) -> None:
         self.leading, self.leader = True, ME

@@ -89,10 +89,10 @@ class Brokers:
 
         self._backend.find_broker(topic, seen, TIMEOUT)
 
-    def survey(self, arcs: list[ArcView], then: Callable[[], None]) -> None:
-        """Learn the brokers of all groups of a ring, then call `then`."""
+    def survey(self, arcs: list[ArcView | None], then: Callable[[], None]) -> None:
+        """Learn the brokers of the groups of a ring, or of the group (None), then call `then`."""
         left = len(arcs)
-        if self.alone or not arcs:
+        if self.alone:
             then()
             return
 

@@ -78,6 +78,9 @@ class Topics:
         if request.topics is None:
             self.all(listed)
             return
+        if not request.topics and not self._brokers.alone:
+            self._survey(lambda _: done(()))
+            return
         create = self._auto_create and request.allow_auto_topic_creation
         gather = Gather(len(request.topics), done)
         for number, topic in enumerate(request.topics):
@@ -97,20 +100,23 @@ class Topics:
             once = {view.name: view for each in lists for view in each}
             then([once[name] for name in sorted(once)])
 
+        def surveyed(owners: list[ArcView | None]) -> None:
+            gather = Gather(len(owners), done)
+            for number, arc in enumerate(owners):
+                self._list(arc, gather.slot(number), subscriptions=subscriptions)
+
+        self._survey(surveyed)
+
+    def _survey(self, then: Callable[[list[ArcView | None]], None]) -> None:
+        """Learn the brokers. Call `then` with the arcs of the ring, or with None for the group."""
+
         def seen(outcome: Value) -> None:
             arcs = list(outcome.groups) if isinstance(outcome, RingView) else []
-            owners = [arc for arc in arcs if arc.low and (arc.leader or arc.nodes)]
-            if not owners:
-                self._list(None, lambda found: done((found,)), subscriptions=subscriptions)
-                return
-            gather = Gather(len(owners), done)
-            slots = [gather.slot(number) for number in range(len(owners))]
-
-            def surveyed() -> None:
-                for arc, slot in zip(owners, slots, strict=True):
-                    self._list(arc, slot, subscriptions=subscriptions)
-
-            self._brokers.survey(owners, surveyed)
+            owners: list[ArcView | None] = [
+                arc for arc in arcs if arc.low and (arc.leader or arc.nodes)
+            ]
+            groups = owners or [None]
+            self._brokers.survey(groups, lambda: then(groups))
 
         self._backend.ring(seen, TIMEOUT)
 

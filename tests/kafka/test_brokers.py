@@ -241,3 +241,15 @@ def test_lists_cover_all_groups_of_a_ring() -> None:
     response = node.reply()
     assert [each.name for each in response.topics] == ["a", "b"]
     assert [each.node_id for each in response.brokers] == [broker_id(ME), broker_id(ANN)]
+
+
+def test_metadata_without_topics_names_all_nodes_of_the_group() -> None:
+    """KAF-3: an admin client asks for the brokers only."""
+    for topics in ((), None):
+        node = Node()
+        node.send(m.MetadataRequest(topics=topics))
+        assert (node.asked[0].topic, node.asked[0].arc) == ("", None)
+        node.answer(seen(ANN, ANN, ME))
+        if topics is None:
+            node.answer(View(0, (), False, ANN, "0"))
+        assert node.reply().brokers == (broker(ME), broker(ANN))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.network.talk import port_of, reserve
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 TOPICS = [f"t{number}" for number in range(4)]
 
 
@@ -27,10 +27,10 @@ class Member:
         self.at, self.kafka = (f"127.0.0.1:{port_of(each)}" for each in self._reserved)
         words = ("--data", str(data), "--listen", self.at, "--kafka", self.kafka, *flags)
         fast = ("--heartbeat", "0.3", "--suspicion", "1")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "oncecast", "serve", *words, *fast],
-            stderr=data.with_suffix(".log").open("w"),
-        )
+        with data.with_suffix(".log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "oncecast", "serve", *words, *fast], stderr=log
+            )
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -109,11 +109,13 @@ class Flow:
         assert self._producer.flush(PATIENCE) == 0
         self._put += count
         while sum(map(len, self.found.values())) < self._put * len(TOPICS):
-            messages = self._consumer.consume(1000, timeout=PATIENCE)
-            assert messages
-            for each in messages:
-                if each.error() is None:
-                    self.found[each.topic()].append(int(each.value()))
+            message = self._consumer.poll(PATIENCE)
+            assert message is not None
+            if message.error() is None:
+                self.found[message.topic()].append(int(message.value()))
+
+    def commit(self) -> None:
+        self._consumer.commit(asynchronous=False)
 
     def close(self) -> None:
         self._consumer.close()
@@ -122,6 +124,7 @@ class Flow:
 def check_failover(members: Members) -> None:
     flow = Flow(members.kafka)
     flow.run(50)
+    flow.commit()
     before = members.leaders()
     members.kill_leader("t0")
     flow.run(50)

@@ -27,6 +27,7 @@ CODES: dict[type[Value], Code] = {
     errors.NotAcknowledged: Code.INVALID_PRODUCER_ID_MAPPING,
     errors.NotSubscribed: Code.GROUP_ID_NOT_FOUND,
     errors.Overloaded: Code.REQUEST_TIMED_OUT,
+    errors.Partitioned: Code.NOT_LEADER_OR_FOLLOWER,
     errors.BadBatch: Code.CORRUPT_MESSAGE,
     errors.Denied: Code.TOPIC_AUTHORIZATION_FAILED,
     errors.LevelTooLow: Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -51,6 +52,7 @@ class Backend:
         self._host = host
         self._tickets = 0
         self._waiting: dict[int, Then] = {}
+        self.watch: Then = lambda outcome: None  # called with each refusal, before the callback
 
     def do(self, command: ClientCommand, then: Then, timeout: float) -> None:
         self._host.ask(local.Do(self._ticket(then), command, timeout))
@@ -90,12 +92,14 @@ class Backend:
             return
         match event:
             case local.Finished(_, outcome):
+                self.watch(outcome)
                 then(outcome)
             case local.Shown(_, view):
                 then(view)
             case local.Stored():
                 then(event)
             case local.NotStored(_, why):
+                self.watch(why)
                 then(why)
 
     def _ticket(self, then: Then) -> int:

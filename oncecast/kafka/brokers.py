@@ -23,7 +23,9 @@ from oncecast.network.addresses import split
 from oncecast.wire.frames import ArcView, BrokerView
 
 TIMEOUT = 10.0
+FRESH = 10.0  # seconds for which an address is used without another look
 FORGET_AFTER = 30.0  # seconds after which a broker is no longer named
+NEVER = -1e9
 LEADERS_MAX = 100_000  # topics whose leader the front end remembers; it looks up other topics again
 
 Found = Callable[[MetadataBroker | None], None]
@@ -52,6 +54,8 @@ class Brokers:
         self._process, self._node_of = process, node_of
         self._known: dict[str, tuple[MetadataBroker, float]] = {}  # with the time, by process
         self._leaders: OrderedDict[str, str] = OrderedDict()  # processes by topic
+        self._told: dict[str, float] = {}  # when each process was last seen as a leader
+        self._of_group = ""  # the leader of all topics, outside a ring
         self._looking: dict[str, list[Found]] = {}  # requests that wait, by topic
 
     @property
@@ -62,6 +66,7 @@ class Brokers:
     def all(self) -> tuple[MetadataBroker, ...]:
         """Return all brokers that have been seen lately, with the own one first."""
         since = self._host.now - FORGET_AFTER
+        self._told = {name: time for name, time in self._told.items() if time >= since}
         self._known = {name: each for name, each in self._known.items() if each[1] >= since}
         others = [each for name, (each, _) in self._known.items() if name != self._process]
         return (self.own, *others)
@@ -121,6 +126,8 @@ class Brokers:
             broker = MetadataBroker(node_id=broker_id(process), host=host, port=port)
             self._known[process] = (broker, self._host.now)
         leader = process_of(view.node)
+        self._of_group = leader if leader == view.node else ""
+        self._told[leader] = self._host.now
         if all(process_of(node) != leader for node, _ in view.brokers):
             self._known.pop(leader, None)
         return self._broker_of(leader)
@@ -133,8 +140,10 @@ class Brokers:
         """Return the leader of a topic, or None if it is unknown or may have changed."""
         if self.alone:
             return self.own
-        process = self._leaders.get(topic)
+        process = self._of_group or self._leaders.get(topic)
         if process is None or process_of(self._node_of(topic)) != process:
+            return None
+        if self._host.now - self._told.get(process, NEVER) > FRESH:
             return None
         return self._broker_of(process)
 

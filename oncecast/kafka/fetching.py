@@ -22,6 +22,7 @@ from oncecast.kafka.messages import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
+from oncecast.kafka.partitions import Partitions
 from oncecast.kernel.protocol import Protocol, Value
 from oncecast.wire import commands as do
 from oncecast.wire.batch import BadBatch
@@ -31,7 +32,7 @@ from oncecast.wire.kafka_records import MILLISECOND
 
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 WAIT_MAX = 60.0  # seconds
-NO_PARTITION = NoSuchTopic("")  # the answer for every partition except the first
+NO_PARTITION = NoSuchTopic("")  # the answer for a partition that does not exist
 ELSEWHERE = NoAnswer(0.0)  # the answer if another broker leads the topic
 TIME_MAX = (1 << 63) - 1  # microseconds
 GRACE = 10.0  # seconds that a scan may take beyond its wait
@@ -65,9 +66,10 @@ class Fetch:
         pause: Callable[[Fetch], None],
         alive: Callable[[], bool],  # whether the client is still connected
         brokers: Brokers,
+        partitions: Partitions,
     ) -> None:
         self._host, self._backend, self._request, self._reply = host, backend, request, reply
-        self._brokers = brokers
+        self._brokers, self._partitions = brokers, partitions
         self._pause, self._alive, self._waited = pause, alive, False
         self._bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
         self._wanted = [
@@ -104,16 +106,17 @@ class Fetch:
                 self._bytes += len(found.records or b"")
                 self._check(ready=waits and (bool(found.records) or found.error_code != 0))
 
-        if partition.partition != 0:
-            then(NO_PARTITION)
+        place = self._partitions.place(topic, partition.partition)
+        if isinstance(place, Code):
+            then(NO_PARTITION if place == Code.UNKNOWN_TOPIC_OR_PARTITION else ELSEWHERE)
             return
-        if self._brokers.is_elsewhere(topic):
+        if self._brokers.is_elsewhere(place):
             then(ELSEWHERE)
             return
         wait = max(0.0, self._deadline - self._host.now) if waits else 0.0
         size = max(1, min(partition.partition_max_bytes, self._bytes_max))
         start = do.FromOffset(max(partition.fetch_offset, 0))
-        scan = Scan(0, topic, start, bytes=size, wait_ms=int(wait * 1000))
+        scan = Scan(0, place, start, bytes=size, wait_ms=int(wait * 1000))
         self._backend.scan(scan, then, wait + GRACE)
 
     def _check(self, *, ready: bool) -> None:
@@ -182,8 +185,11 @@ def _empty(partition: FetchPartition) -> FetchResponsePartition:
 
 
 class Fetching:
-    def __init__(self, host: Protocol, backend: Backend, brokers: Brokers) -> None:
-        self._host, self._backend, self._brokers = host, backend, brokers
+    def __init__(
+        self, host: Protocol, backend: Backend, brokers: Brokers, partitions: Partitions
+    ) -> None:
+        self._host, self._backend = host, backend
+        self._brokers, self._partitions = brokers, partitions
         self._paused: dict[int, Fetch] = {}
         self._pauses = 0
 
@@ -197,8 +203,8 @@ class Fetching:
             # The client continues a session of another broker that had this address.
             reply(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, responses=()))
         else:
-            collaborators = (self._host, self._backend)
-            Fetch(*collaborators, request, reply, self._pause, alive, self._brokers).start()
+            session, places = (self._host, self._backend), (self._brokers, self._partitions)
+            Fetch(*session, request, reply, self._pause, alive, *places).start()
 
     def _pause(self, fetch: Fetch) -> None:
         self._pauses += 1
@@ -237,13 +243,15 @@ class Fetching:
         partition: ListOffsetsPartition,
         then: Callable[[ListOffsetsResponsePartition], None],
     ) -> None:
-        if partition.partition_index != 0:
-            then(offset_of(partition, NO_PARTITION))
+        place = self._partitions.place(topic, partition.partition_index)
+        if isinstance(place, Code):
+            missing = place == Code.UNKNOWN_TOPIC_OR_PARTITION
+            then(offset_of(partition, NO_PARTITION if missing else ELSEWHERE))
             return
-        if self._brokers.is_elsewhere(topic):
+        if self._brokers.is_elsewhere(place):
             then(offset_of(partition, ELSEWHERE))
             return
-        scan = Scan(0, topic, start_of(partition.timestamp))
+        scan = Scan(0, place, start_of(partition.timestamp))
         self._backend.scan(scan, lambda outcome: then(offset_of(partition, outcome)), GRACE)
 
 

@@ -25,6 +25,7 @@ from oncecast.kafka.fetching import FetchAgain, Fetching
 from oncecast.kafka.groups import Groups, GroupTimer
 from oncecast.kafka.layout import Body
 from oncecast.kafka.offsets import Offsets
+from oncecast.kafka.partitions import Partitions
 from oncecast.kafka.producing import Producing
 from oncecast.kafka.requests import Incoming, offered_versions, parse
 from oncecast.kafka.sasl import unexpected_handshake, unexpected_login
@@ -80,13 +81,16 @@ class FrontEnd(Protocol):
         id = broker_id(process) if process else node_id
         own = m.MetadataBroker(node_id=id, host=host, port=port)
         self.brokers = brokers = Brokers(self, backend, own, process=process, node_of=node_of)
-        self.topics = Topics(backend, brokers, auto_create=auto_create, retention_us=retention_us)
-        self.fetching = Fetching(self, backend, brokers)
+        self.partitions = partitions = Partitions(backend)
+        self.topics = Topics(
+            backend, brokers, partitions, auto_create=auto_create, retention_us=retention_us
+        )
+        self.fetching = Fetching(self, backend, brokers, partitions)
         self.offsets = Offsets(self, backend)
-        self.groups = Groups(self, self.offsets, self.topics)
+        self.groups = Groups(self, self.offsets, self.topics, partitions)
         self.coordinators = Coordinators(brokers)
-        self.transactions = Transactions(self, backend, self.offsets, self.groups, user)
-        self.producing = Producing(self, backend, self.transactions, brokers, user)
+        self.transactions = Transactions(self, backend, self.offsets, self.groups, partitions, user)
+        self.producing = Producing(self, backend, self.transactions, brokers, partitions, user)
         self._handlers: dict[type[Body], Handler] = {
             m.ProduceRequest: self.producing.produce,
             m.InitProducerIdRequest: self.producing.init_producer_id,

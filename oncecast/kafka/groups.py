@@ -17,8 +17,10 @@ from oncecast.kafka.gather import Gather
 from oncecast.kafka.layout import Body
 from oncecast.kafka.membership import Group, State
 from oncecast.kafka.offsets import Offsets
+from oncecast.kafka.partitions import UNKNOWN_YET, Partitions, kafka_name
 from oncecast.kafka.topics import Topics
 from oncecast.kernel.protocol import Protocol, Value
+from oncecast.wire.frames import TopicView
 
 GROUPS_MAX = 10_000
 # Maximum bytes of metadata and assignments; up to twice that while members rejoin.
@@ -37,8 +39,11 @@ class GroupTimer(Value):
 
 
 class Groups:
-    def __init__(self, host: Protocol, offsets: Offsets, topics: Topics) -> None:
+    def __init__(
+        self, host: Protocol, offsets: Offsets, topics: Topics, partitions: Partitions
+    ) -> None:
         self._host, self._offsets, self._topics = host, offsets, topics
+        self._partitions = partitions
         self._groups: dict[str, Group] = {}
         self._sizes: dict[str, int] = {}  # total bytes of each group
         self._bytes = 0
@@ -181,13 +186,26 @@ class Groups:
             then = gather.slot(number)
             if code != Code.NONE:
                 then(code)
-            elif each.partition_index != 0:
-                then(Code.UNKNOWN_TOPIC_OR_PARTITION)
             elif each.committed_offset < 0:
                 then(Code.INVALID_REQUEST)
             else:
-                offset = each.committed_offset
-                self._offsets.commit(request.group_id, holder, topic, offset, then)
+                self._commit(request.group_id, holder, topic, each, then)
+
+    def _commit(
+        self,
+        group: str,
+        holder: str,
+        topic: str,
+        partition: m.CommitPartition,
+        then: Callable[[Code], None],
+    ) -> None:
+        place = self._partitions.place(topic, partition.partition_index)
+        if place == UNKNOWN_YET:
+            then(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        elif isinstance(place, Code):
+            then(place)
+        else:
+            self._offsets.commit(group, holder, place, partition.committed_offset, then)
 
     def holder(self, generation: int) -> str:
         """Return the name that a generation attaches with."""
@@ -250,10 +268,13 @@ class Groups:
                 code = Code.COORDINATOR_LOAD_IN_PROGRESS
             put(m.FetchedOffset(partition_index=index, committed_offset=offset, error_code=code))
 
-        if index != 0:
+        place = self._partitions.place(topic, index)
+        if place == UNKNOWN_YET:
+            then(-1, Code.COORDINATOR_LOAD_IN_PROGRESS)
+        elif isinstance(place, Code):
             then(-1, Code.NONE)
         else:
-            self._offsets.committed(group, topic, then)
+            self._offsets.committed(group, place, then)
 
     def _fetch_all(self, group: str, reply: Reply) -> None:
         def done(views: list[Any] | None) -> None:
@@ -261,15 +282,8 @@ class Groups:
                 m.OffsetFetchResponse(
                     error_code=Code.COORDINATOR_LOAD_IN_PROGRESS if views is None else Code.NONE,
                     topics=tuple(
-                        m.FetchedOffsets(
-                            name=view.name,
-                            partitions=(
-                                m.FetchedOffset(partition_index=0, committed_offset=each.cursor),
-                            ),
-                        )
-                        for view in views or ()
-                        for each in view.subscriptions
-                        if each.name == group
+                        m.FetchedOffsets(name=name, partitions=tuple(offsets))
+                        for name, offsets in offsets_of(group, views or ()).items()
                     ),
                 )
             )
@@ -351,7 +365,12 @@ class Groups:
 
     def _delete(self, name: str, views: Iterable[Any], then: Callable[[Code], None]) -> None:
         group = self._groups.get(name)
-        topics = [view.name for view in views for each in view.subscriptions if each.name == name]
+        topics = [
+            view.name
+            for view in views
+            for each in view.subscriptions
+            if each.name == name and not view.partitions
+        ]
         if group is not None and group.members:
             then(Code.NON_EMPTY_GROUP)
         elif not topics:
@@ -360,6 +379,18 @@ class Groups:
             gather: Gather[Value] = Gather(len(topics), lambda outcomes: then(worst(outcomes)))
             for number, topic in enumerate(topics):
                 self._offsets.drop(name, topic, gather.slot(number))
+
+
+def offsets_of(group: str, views: Iterable[TopicView]) -> dict[str, list[m.FetchedOffset]]:
+    """Return the committed offsets of a group, by Kafka topic."""
+    found: dict[str, list[m.FetchedOffset]] = {}
+    for view in views:
+        for each in view.subscriptions:
+            if each.name == group and not view.partitions:
+                topic, index = kafka_name(view)
+                offset = m.FetchedOffset(partition_index=index, committed_offset=each.cursor)
+                found.setdefault(topic, []).append(offset)
+    return found
 
 
 def worst(outcomes: tuple[Value, ...]) -> Code:

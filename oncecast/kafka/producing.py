@@ -27,6 +27,7 @@ from oncecast.kafka.messages import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from oncecast.kafka.partitions import Partitions
 from oncecast.kafka.transaction import SEQUENCES
 from oncecast.kafka.transactions import Transactions
 from oncecast.kernel.protocol import Protocol, Value
@@ -34,6 +35,7 @@ from oncecast.wire import commands as do
 from oncecast.wire import errors, kafka_records
 from oncecast.wire.batch import BadBatch
 from oncecast.wire.kafka_records import NO_PRODUCER, RecordBatch
+from oncecast.wire.partitions import MARK
 from oncecast.wire.results import Already, Appended, Opened
 
 # Maximum producers that the front end remembers; it opens other producers again.
@@ -87,10 +89,11 @@ class Producing:
         backend: Backend,
         transactions: Transactions,
         brokers: Brokers,
+        partitions: Partitions,
         user: str,
     ) -> None:
         self._host, self._backend, self._transactions = host, backend, transactions
-        self._brokers = brokers
+        self._brokers, self._partitions = brokers, partitions
         self._prefix = f"{user}/" if user else ""  # a user owns the names that begin with it
         self._producers: OrderedDict[tuple[str, int, int], Producer] = OrderedDict()
         self._bytes = 0  # number of bytes in flight
@@ -144,9 +147,11 @@ class Producing:
         timeout: float,
         answer: Answer,
     ) -> None:
-        if index != 0:
-            answer(failed(index, Code.UNKNOWN_TOPIC_OR_PARTITION))
+        place = self._partitions.place(topic, index)
+        if isinstance(place, Code):
+            answer(failed(index, place))
             return
+        topic = place
         if self._brokers.is_elsewhere(topic):
             answer(failed(index, Code.NOT_LEADER_OR_FOLLOWER))
             return
@@ -263,7 +268,9 @@ class Producing:
             return
         producer.opening = True
         topic, name = key[0], self._prefix + name_of(*key[1:])
-        open_ = do.OpenProducer(topic, name, name, 0, directory_id=name, expected=0)
+        # A partition that was deleted must not become a topic of its own.
+        create = MARK not in topic
+        open_ = do.OpenProducer(topic, name, name, 0, create, directory_id=name, expected=0)
 
         def opened(outcome: Value) -> None:
             producer.opening = False

@@ -1,7 +1,7 @@
 """Metadata, topics and their configuration.
 
-Every topic is a Kafka topic with one partition. A topic that a Kafka client creates keeps both read
-and unread messages for a limited time (`retention.ms`).
+A topic that a Kafka client creates keeps both read and unread messages for a limited time
+(`retention.ms`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from oncecast.kafka.brokers import Brokers
 from oncecast.kafka.errors import Code, clipped
 from oncecast.kafka.gather import Gather
 from oncecast.kafka.layout import Body
+from oncecast.kafka.making import Making
+from oncecast.kafka.partitions import Partitions
+from oncecast.kafka.policies import CLEANUP, changed, configuration, hard_limit
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 from oncecast.wire.frames import ArcView, RingView, TopicView, View
-from oncecast.wire.kafka_records import MILLISECOND
-from oncecast.wire.retention import Policy
 
 TIMEOUT = 15.0
 TOPIC, BROKER = 2, 4  # resource types
 CONFIGURED, DEFAULT = 1, 5  # sources of a configuration value
-RETENTION_MS, RETENTION_BYTES, CLEANUP = "retention.ms", "retention.bytes", "cleanup.policy"
-UNLIMITED = -1
-INT64_MAX = (1 << 63) - 1  # the largest value of a Kafka configuration
-AGE_MS_MAX = INT64_MAX // MILLISECOND  # a longer time means no limit
 NO_LEADER = -1
 SET, REMOVE = 0, 1  # operations of IncrementalAlterConfigs
 
@@ -37,21 +34,26 @@ Handler = Callable[[Any, Reply], None]
 
 class Topics:
     def __init__(
-        self, backend: Backend, brokers: Brokers, *, auto_create: bool, retention_us: int
+        self,
+        backend: Backend,
+        brokers: Brokers,
+        partitions: Partitions,
+        *,
+        auto_create: bool,
+        retention_us: int,
     ) -> None:
-        self._backend, self._brokers = backend, brokers
+        self._backend, self._brokers, self._partitions = backend, brokers, partitions
         self._auto_create = auto_create
         self._policy = hard_limit(retention_us, 0)
+        self._making = Making(backend, partitions, self._policy)
 
     def handlers(self) -> dict[type[Body], Handler]:
         return {
             m.MetadataRequest: self.metadata,
-            m.CreateTopicsRequest: self.create,
-            m.DeleteTopicsRequest: self.delete,
-            m.CreatePartitionsRequest: self.add_partitions,
             m.DescribeConfigsRequest: self.describe_configs,
             m.AlterConfigsRequest: self.alter_configs,
             m.IncrementalAlterConfigsRequest: self.alter_some_configs,
+            **self._making.handlers(),
         }
 
     # -- metadata --
@@ -71,9 +73,10 @@ class Topics:
             if views is None:  # A client repeats a request that names no broker.
                 reply(m.MetadataResponse(brokers=(), topics=()))
             else:
-                gather = Gather(len(views), done)
-                for number, each in enumerate(views):
-                    self._known(each.name, gather.slot(number))
+                topics = [each for each in views if not each.partition_of]
+                gather = Gather(len(topics), done)
+                for number, each in enumerate(topics):
+                    self._known(each, gather.slot(number))
 
         if request.topics is None:
             self.all(listed)
@@ -150,11 +153,11 @@ class Topics:
             if refused(outcome) and code_of(outcome) != Code.TOPIC_ALREADY_EXISTS:
                 then(m.MetadataResponseTopic(name=name, error_code=code_of(outcome)))
             else:
-                self._known(name, then)
+                self._known(TopicView(name, 0, 0, 0, 0, self._policy, (), 0), then)
 
         def seen(outcome: Value) -> None:
             if isinstance(outcome, View) and outcome.topics:
-                self._known(name, then)
+                self._known(outcome.topics[0], then)
             elif isinstance(outcome, View) or code_of(outcome) == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 if create:
                     command = do.CreateTopic(name, 0, self._policy)
@@ -167,105 +170,45 @@ class Topics:
 
         self._backend.look(seen, TIMEOUT, topic=name)
 
-    def _known(self, name: str, then: Callable[[m.MetadataResponseTopic], None]) -> None:
+    def _known(self, view: TopicView, then: Callable[[m.MetadataResponseTopic], None]) -> None:
         """Describe a topic that exists."""
+        names = self._partitions.names(view)
 
-        def located(leader: m.MetadataBroker | None) -> None:
-            if leader is None:
-                partition = m.MetadataResponsePartition(
-                    error_code=Code.LEADER_NOT_AVAILABLE,
-                    partition_index=0,
-                    leader_id=NO_LEADER,
-                    replica_nodes=(),
-                    isr_nodes=(),
-                )
-            else:
-                id = leader.node_id
-                partition = m.MetadataResponsePartition(
-                    partition_index=0, leader_id=id, replica_nodes=(id,), isr_nodes=(id,)
-                )
-            then(m.MetadataResponseTopic(name=name, partitions=(partition,)))
-
-        self._brokers.locate(name, located)
-
-    # -- create and delete --
-
-    def create(self, request: m.CreateTopicsRequest, reply: Reply) -> None:
-        def done(found: tuple[m.TopicError, ...]) -> None:
-            reply(m.CreateTopicsResponse(topics=found))
-
-        gather = Gather(len(request.topics), done)
-        for number, topic in enumerate(request.topics):
-            self._create(topic, gather.slot(number), validate_only=request.validate_only)
-
-    def _create(
-        self,
-        topic: m.CreatableTopic,
-        then: Callable[[m.TopicError], None],
-        *,
-        validate_only: bool,
-    ) -> None:
-        def answer(code: Code, message: str | None = None) -> None:
-            then(m.TopicError(name=topic.name, error_code=code, error_message=clipped(message)))
-
-        if topic.num_partitions not in (-1, 1) or len(topic.assignments) > 1:
-            answer(Code.INVALID_PARTITIONS, "a topic has exactly one partition; request 1")
-            return
-        try:
-            policy = changed(self._policy, {each.name: each.value for each in topic.configs})
-        except ValueError as error:
-            answer(Code.INVALID_CONFIG, str(error))
-            return
-
-        def created(outcome: Value) -> None:
-            if refused(outcome):
-                answer(code_of(outcome), str(outcome))
-            elif getattr(outcome, "already", False):
-                answer(Code.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
-            else:
-                answer(Code.NONE)
-
-        if validate_only:
-            answer(Code.NONE)
-        else:
-            self._backend.do(do.CreateTopic(topic.name, 0, policy), created, TIMEOUT)
-
-    def delete(self, request: m.DeleteTopicsRequest, reply: Reply) -> None:
-        names = request.topic_names
-
-        def done(found: tuple[Code, ...]) -> None:
-            answers = zip(names, found, strict=True)
-            reply(
-                m.DeleteTopicsResponse(
-                    responses=tuple(m.DeletedTopic(name=n, error_code=c) for n, c in answers)
-                )
-            )
+        def done(partitions: tuple[m.MetadataResponsePartition, ...]) -> None:
+            then(m.MetadataResponseTopic(name=view.name, partitions=partitions))
 
         gather = Gather(len(names), done)
-        for number, name in enumerate(names):
-            put = gather.slot(number)
+        for index, name in enumerate(names):
+            self._locate(index, name, gather.slot(index))
 
-            def deleted(outcome: Value, put: Callable[[Code], None] = put) -> None:
-                if refused(outcome):
-                    put(code_of(outcome))
-                else:
-                    already = getattr(outcome, "already", False)
-                    put(Code.UNKNOWN_TOPIC_OR_PARTITION if already else Code.NONE)
-
-            self._backend.do(do.DeleteTopic(name, 0), deleted, TIMEOUT)
-
-    def add_partitions(self, request: m.CreatePartitionsRequest, reply: Reply) -> None:
-        message = "a topic has exactly one partition"
-        reply(
-            m.CreatePartitionsResponse(
-                results=tuple(
-                    m.TopicError(
-                        name=each.name, error_code=Code.INVALID_PARTITIONS, error_message=message
+    def _locate(
+        self, index: int, name: str, then: Callable[[m.MetadataResponsePartition], None]
+    ) -> None:
+        def located(leader: m.MetadataBroker | None) -> None:
+            if leader is None:
+                then(
+                    m.MetadataResponsePartition(
+                        error_code=Code.LEADER_NOT_AVAILABLE,
+                        partition_index=index,
+                        leader_id=NO_LEADER,
+                        replica_nodes=(),
+                        isr_nodes=(),
                     )
-                    for each in request.topics
+                )
+                return
+            id = leader.node_id
+            then(
+                m.MetadataResponsePartition(
+                    partition_index=index, leader_id=id, replica_nodes=(id,), isr_nodes=(id,)
                 )
             )
-        )
+
+        # Other partitions of the topic may have told the leader already.
+        known = self._brokers.leader(name) if index else None
+        if known is None:
+            self._brokers.locate(name, located)
+        else:
+            located(known)
 
     # -- configuration --
 
@@ -341,6 +284,7 @@ class Topics:
                 code = Code.UNKNOWN_TOPIC_OR_PARTITION
                 then(altered(kind, name, code if isinstance(outcome, View) else code_of(outcome)))
                 return
+            self._partitions.learn(name, outcome.topics[0].partitions)
             wanted: dict[str, str | None] = dict(configuration(outcome.topics[0].policy))
             for each in resource.configs:
                 if each.config_operation not in (SET, REMOVE):
@@ -372,52 +316,14 @@ class Topics:
             then(altered(kind, name, Code.INVALID_CONFIG, str(error)))
             return
 
-        def set_(outcome: Value) -> None:
-            why = (code_of(outcome), str(outcome)) if refused(outcome) else (Code.NONE, None)
+        def set_(refusal: Value | None) -> None:
+            why = (Code.NONE, None) if refusal is None else (code_of(refusal), str(refusal))
             then(altered(kind, name, *why))
 
-        self._backend.do(do.SetPolicy(name, 0, policy), set_, TIMEOUT)
+        self._making.set_policy(name, policy, set_)
 
 
 def altered(kind: int, name: str, code: Code, message: str | None = None) -> m.AlteredResource:
     return m.AlteredResource(
         error_code=code, error_message=clipped(message), resource_type=kind, resource_name=name
     )
-
-
-def hard_limit(age_us: int, bytes_max: int) -> Policy:
-    """Return a policy that deletes read and unread messages by age and size."""
-    if age_us <= 0 and bytes_max <= 0:
-        return Policy(keep_all=True)
-    return Policy(age_us=max(age_us, 0), bytes_max=max(bytes_max, 0), drop_unread=True)
-
-
-def configuration(policy: Policy) -> dict[str, str]:
-    """Return the policy as Kafka configuration."""
-    age = policy.age_us // MILLISECOND if policy.age_us else UNLIMITED
-    size = policy.bytes_max or UNLIMITED
-    return {RETENTION_MS: str(age), RETENTION_BYTES: str(size), CLEANUP: "delete"}
-
-
-def changed(policy: Policy, wanted: dict[str, str | None]) -> Policy:
-    """Return the policy with this configuration. Raise ValueError if it is not supported."""
-    age, size = policy.age_us, policy.bytes_max
-    for name, value in wanted.items():
-        if name == RETENTION_MS and value is not None:
-            milliseconds = max(integer(name, value), 0)
-            age = milliseconds * MILLISECOND if milliseconds <= AGE_MS_MAX else 0
-        elif name == RETENTION_BYTES and value is not None:
-            size = max(integer(name, value), 0)
-        elif name == CLEANUP and value not in (None, "delete"):
-            raise ValueError(f"cleanup.policy={value} is not supported; use delete")
-    return hard_limit(age, size)
-
-
-def integer(name: str, value: str) -> int:
-    try:
-        found = int(value)
-    except ValueError:
-        raise ValueError(f"{name}={value!r} is not an integer") from None
-    if abs(found) > INT64_MAX:
-        raise ValueError(f"{name}={value!r} has more than 64 bits")
-    return found

@@ -23,6 +23,7 @@ from oncecast.kafka.gather import Gather
 from oncecast.kafka.groups import Groups
 from oncecast.kafka.layout import Body
 from oncecast.kafka.offsets import Offsets, Position
+from oncecast.kafka.partitions import UNKNOWN_YET, Partitions
 from oncecast.kafka.recovering import recover
 from oncecast.kafka.transaction import ABORTED, State, Then, Transactional
 from oncecast.kernel.protocol import Protocol, Value
@@ -51,9 +52,15 @@ Handler = Callable[[Any, Reply], None]
 
 class Transactions:
     def __init__(
-        self, host: Protocol, backend: Backend, offsets: Offsets, groups: Groups, user: str
+        self,
+        host: Protocol,
+        backend: Backend,
+        offsets: Offsets,
+        groups: Groups,
+        partitions: Partitions,
+        user: str,
     ) -> None:
-        self._host, self._backend = host, backend
+        self._host, self._backend, self._partitions = host, backend, partitions
         self._offsets, self._groups = offsets, groups
         self._prefix = f"{user}/kafka-transactions/" if user else "kafka-transactions/"
         self._known: OrderedDict[str, Transactional] = OrderedDict()
@@ -137,7 +144,7 @@ class Transactions:
                             partitions=tuple(
                                 m.AddedPartition(
                                     partition_index=each,
-                                    error_code=Code.UNKNOWN_TOPIC_OR_PARTITION if each else code,
+                                    error_code=self._code_of(topic.name, each, code),
                                 )
                                 for each in topic.partitions
                             ),
@@ -149,6 +156,12 @@ class Transactions:
 
         tags = [tag_of(topic.name) for topic in request.topics]
         self._join(request, tags, done)
+
+    def _code_of(self, topic: str, index: int, code: Code) -> Code:
+        place = self._partitions.place(topic, index)
+        if isinstance(place, Code) and code == Code.NONE:
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return code
 
     def add_offsets(self, request: m.AddOffsetsToTxnRequest, reply: Reply) -> None:
         def done(code: Code) -> None:
@@ -273,6 +286,9 @@ class Transactions:
             then(code)
             return
         group, upto, number = request.group_id, partition.committed_offset, known.number
+        place = self._partitions.place(topic, partition.partition_index)
+        assert isinstance(place, str), "checked by _fault"
+        topic = place
 
         def attached(position: Position | Code) -> None:
             if isinstance(position, Code):
@@ -303,8 +319,9 @@ class Transactions:
             return ABORTED if known.state == State.LOST else Code.INVALID_TXN_STATE
         if not known.allows(tag_of(topic)):
             return Code.POLICY_VIOLATION
-        if partition.partition_index != 0:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        place = self._partitions.place(topic, partition.partition_index)
+        if isinstance(place, Code):
+            return Code.COORDINATOR_LOAD_IN_PROGRESS if place == UNKNOWN_YET else place
         if partition.committed_offset < 0:
             return Code.INVALID_REQUEST
         return self._groups.generation_fault(request)

@@ -159,6 +159,7 @@ def test_fetch_error_is_answered_at_once(outcome: Any, code: Code) -> None:
 
 def test_unknown_partition_is_refused() -> None:
     front = desk()
+    front.front.partitions.learn("t", 0)
     part = m.FetchPartition(partition=3, fetch_offset=0, partition_max_bytes=9)
     topic = m.FetchTopic(topic="t", partitions=(part,))
     front.send(m.FetchRequest(max_wait_ms=1, min_bytes=1, max_bytes=9, topics=(topic,)))

@@ -110,14 +110,15 @@ def test_invalid_commits_are_refused() -> None:
 
 def test_committed_offset_is_the_subscription_cursor() -> None:
     front = desk()
+    front.front.partitions.learn("t", 0)
     topics = (m.OffsetFetchTopic(name="t", partition_indexes=(0, 1)),)
     front.send(m.OffsetFetchRequest(group_id="g", topics=topics))
-    front.answer(view(other=3, g=7))
+    front.answer(view(other=3, g=7), front.asked[0])
     first, second = front.reply().topics[0].partitions
     assert (first.committed_offset, first.error_code) == (7, 0)
     assert second.committed_offset == -1
     front.send(m.OffsetFetchRequest(group_id="new", topics=topics))
-    front.answer(view(other=3, g=7))
+    front.answer(view(other=3, g=7), front.asked[-1])
     assert front.reply().topics[0].partitions[0].committed_offset == -1
 
 

@@ -293,13 +293,28 @@ class Groups:
     # -- administration --
 
     def describe(self, request: m.DescribeGroupsRequest, reply: Reply) -> None:
-        groups = tuple(self._described(name) for name in request.groups)
-        reply(m.DescribeGroupsResponse(groups=groups))
+        """Describe groups. A group without members still exists if it has committed offsets."""
 
-    def _described(self, name: str) -> m.DescribedGroup:
+        def done(views: Iterable[Any] | None) -> None:
+            if views is None:
+                code = Code.COORDINATOR_NOT_AVAILABLE
+                failed = [m.DescribedGroup(group_id=n, error_code=code) for n in request.groups]
+                reply(m.DescribeGroupsResponse(groups=tuple(failed)))
+                return
+            known = {each.name for view in views for each in view.subscriptions}
+            groups = tuple(self._described(name, name in known) for name in request.groups)
+            reply(m.DescribeGroupsResponse(groups=groups))
+
+        if all(name in self._groups for name in request.groups):
+            done(())
+        else:
+            self._topics.all(done, subscriptions=True)
+
+    def _described(self, name: str, known: bool) -> m.DescribedGroup:
         group = self._groups.get(name)
         if group is None:
-            return m.DescribedGroup(group_id=name, group_state=State.DEAD)
+            state, kind = (State.EMPTY, CONSUMER) if known else (State.DEAD, "")
+            return m.DescribedGroup(group_id=name, group_state=state, protocol_type=kind)
         return m.DescribedGroup(
             group_id=name,
             group_state=group.state,

@@ -130,6 +130,18 @@ def test_all_committed_offsets_for_a_group_are_listed() -> None:
     assert (topic.name, topic.partitions[0].committed_offset) == ("t", 7)
 
 
+def test_group_without_members_is_empty_if_it_has_offsets_and_dead_otherwise() -> None:
+    """KAF-3: admin tools show the offsets of an empty group."""
+    front = desk()
+    front.send(m.DescribeGroupsRequest(groups=("g", "new")))
+    front.answer(view(g=7))
+    found = [(each.group_state, each.error_code) for each in front.reply().groups]
+    assert found == [("Empty", 0), ("Dead", 0)]
+    front.send(m.DescribeGroupsRequest(groups=("g",)))
+    front.answer(local.NoAnswer(1.0))
+    assert front.reply().groups[0].error_code == Code.COORDINATOR_NOT_AVAILABLE
+
+
 def test_groups_with_offsets_are_listed_and_deleted() -> None:
     """KAF-3"""
     front = desk()

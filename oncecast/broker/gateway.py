@@ -44,6 +44,7 @@ from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.broker.topics import Topics
 from oncecast.broker.transacting import ended_before
+from oncecast.broker.usage import Usage
 from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication.events import LeaderChanged, Mended, Missing
@@ -104,6 +105,7 @@ class Waiting(NamedTuple):
     id: int
     bytes: int
     once: bool  # whether to keep the answer, because the command may not be idempotent
+    since: float  # when the call arrived
 
 
 class Gateway(Protocol):
@@ -138,7 +140,7 @@ class Gateway(Protocol):
         self._clients: dict[NodeId, ClientState] = {}
         self._tokens = 0
         self._calls: dict[int, Waiting] = {}  # by token
-        self.flows = Flows()
+        self.flows, self.usage = Flows(), Usage()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
         self._unreadable: dict[Flow, None] = {}  # flows that wait for a batch from another replica
@@ -237,7 +239,7 @@ class Gateway(Protocol):
         size = size_of(command) if isinstance(command, WITH_BATCH) else 0
         self._tokens += 1
         once = not isinstance(command, WITH_BATCH)
-        self._calls[self._tokens] = Waiting(client, id, size, once)
+        self._calls[self._tokens] = Waiting(client, id, size, once, self.now)
         state.calls[id] = self._tokens
         state.bytes += size
         self.accounts.begin(state.account, size)
@@ -322,7 +324,9 @@ class Gateway(Protocol):
         waiting = self._calls.pop(event.token, None)
         if waiting is None:
             return  # proposed by another layer
-        client, id, size, once = waiting
+        client, id, size, once, since = waiting
+        if not once:
+            self.usage.stored.observe(self.now - since)
         state = self._clients.get(client)
         # The client may be gone, or may have reconnected and reused the id for a new call.
         if state is not None and state.calls.get(id) == event.token:
@@ -475,6 +479,8 @@ class Gateway(Protocol):
             flow.client,
             Delivery(flow.topic, flow.subscription, flow.epoch, chunks, found.suspect_below, end),
         )
+        usage = self.usage
+        usage.note_delivery(flow.topic, flow.subscription, chunks, sizes, found.suspect_below)
         for chunk, size in zip(chunks, sizes, strict=True):
             flow.sent(chunk.offset + chunk.count, size)
         if flow.next < end:

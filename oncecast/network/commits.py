@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from oncecast.kernel.histogram import Histogram
 from oncecast.kernel.protocol import Append, Emit, Send, Snapshot, Trim
 from oncecast.network.options import Options, Stats
 from oncecast.network.transport import Transport
@@ -41,6 +42,8 @@ class Commits:
         self._due = self._paused = False
         self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
         self._idle: asyncio.TimerHandle | None = None
+        self._begun = 0.0  # when the last write began
+        self.sync_times = Histogram()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
 
     def permit(self, output: Send | Emit) -> bool:
@@ -76,6 +79,7 @@ class Commits:
         waiting = journal.waiting_bytes
         if not waiting:
             return
+        self._begun = self._loop.time()
         if waiting <= self._options.inline_bytes_max:
             journal.sync()
             self._synced()
@@ -96,6 +100,7 @@ class Commits:
     def _synced(self) -> None:
         """Send the messages that waited for the synced records, in the same loop iteration."""
         self._stats.syncs += 1
+        self.sync_times.observe(self._loop.time() - self._begun)
         self._release(self._gate.release(self._journal.synced))
         self._transport.flush()
         self._await_idleness()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 from oncecast.errors import CannotListen
 from oncecast.kernel.codec import Codec
+from oncecast.kernel.histogram import Histogram
 from oncecast.kernel.protocol import (
     Append,
     Effect,
@@ -109,6 +110,11 @@ class Runtime:
         self._poller: Poller | None = None  # set only if `options.busy_poll` is set
 
     # -- start and stop --
+
+    @property
+    def sync_times(self) -> Histogram | None:
+        """Return how long writes to the log took, or None without a journal."""
+        return None if self._commits is None else self._commits.sync_times
 
     async def run(self) -> None:
         """Serve until `stop()`, SIGTERM or SIGINT. Raise the error that ended the node, if any."""

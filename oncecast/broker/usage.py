@@ -1,4 +1,4 @@
-"""What a gateway counts about topics and subscriptions, for metrics. A restart begins at zero."""
+"""Counts of what a gateway stores and delivers, for metrics. A restart begins at zero."""
 
 from __future__ import annotations
 

@@ -60,6 +60,7 @@ class FrontEnd(Protocol):
     Observed = local.Finished | local.Shown | local.Stored | local.NotStored
     Timer = GroupTimer | FetchAgain
 
+    # Long because it lists and connects all parts of the front end.
     def __init__(
         self,
         me: NodeId,

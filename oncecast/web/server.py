@@ -123,6 +123,7 @@ class Listener:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
 
+    # Long because it lists all settings of the server, and starts it without its signal handlers.
     async def __aenter__(self) -> Self:
         for name in ("uvicorn.error", "uvicorn.access"):  # a hostile client could fill the log
             logging.getLogger(name).addHandler(logging.NullHandler())

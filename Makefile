@@ -22,7 +22,7 @@ demo: $(READY) ## kill one of three nodes under load and audit the result with S
 quick: $(READY) ## run the unit tests, without processes and long scenarios
 	@$(PYTEST) --ignore=tests/live -m "not long and not mutants and not soak" --hypothesis-profile=quick
 
-test: $(READY) ## run all tests
+test: $(READY) browser ## run all tests
 	@$(PYTEST) -m "not mutants and not soak"
 
 fast: $(READY) ## compile the hot modules in place; run it again after each change
@@ -44,7 +44,7 @@ wheels: $(READY) ## write a pure and a compiled wheel to dist/
 dist: $(READY) ## write the source archive and the wheel of HEAD to dist/, and check that the build is reproducible
 	@$(BIN)/python -m tools.dist
 
-soak: $(READY) ## run long campaigns with many more seeds (about an hour)
+soak: $(READY) browser ## run long campaigns with many more seeds (about an hour)
 	@$(PYTEST) -m soak
 
 mutants: $(READY) ## remove one rule at a time and report the test that detects it
@@ -101,6 +101,10 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip check --disable-pip-version-check
 	@touch $@
 
+# Debian's Chromium, for the tests of the console. Without it, these tests fail and name what is missing.
+browser: $(READY)
+	@$(BIN)/python -m tools.browser
+
 # `make bench` reports and skips packages that cannot be installed, and tries again the next time.
 $(PEERS): requirements-bench.lock $(READY)
 	@if $(GET_PEERS) --requirement $<; then touch $@; \
@@ -111,4 +115,4 @@ $(SITE): requirements-docs.lock $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
 	@touch $@
 
-.PHONY: help demo quick test fast pure fast-test wheels dist soak mutants mutate bench check docs format lock clean
+.PHONY: help browser demo quick test fast pure fast-test wheels dist soak mutants mutate bench check docs format lock clean

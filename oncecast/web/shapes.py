@@ -186,6 +186,13 @@ class Subscriptions(Shape):
     next: str | None
 
 
+class Partition(Shape):
+    name: str  # of the topic that stores the partition
+    first: int
+    end: int
+    bytes: int
+
+
 class TopicDetails(Shape):
     name: str
     id: int
@@ -196,6 +203,7 @@ class TopicDetails(Shape):
     delayed: int
     subscriptions: list[SubscriptionShape]
     subscription_count: int
+    partitions: list[Partition]  # empty for a plain topic
     policy: PolicyShape
     puts_per_second: float | None
 

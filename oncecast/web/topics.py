@@ -71,7 +71,8 @@ async def described(call: Call, views: list[TopicView]) -> list[TopicView]:
 
 async def described_one(call: Call) -> shapes.TopicDetails:
     view = await call.session.backend.describe(call.topic)
-    return topic_details(view, rate_of(call, call.topic), SHOWN_MAX)
+    partitions = await call.client.partitions(call.topic) if view.partitions else []
+    return topic_details(view, rate_of(call, call.topic), SHOWN_MAX, partitions)
 
 
 async def created(call: Call) -> Answer:
@@ -102,6 +103,10 @@ async def subscriptions(call: Call) -> shapes.Subscriptions:
     after_topic, after_name = parted(call["after"])
     if topic is not None:
         views = [await call.session.backend.describe(topic)]
+        return page_of(views, after_topic, after_name, limit, None)
+    count = await call.session.census.count()
+    if count.whole:  # a ring, which no single node can list
+        views = [count.topics[name] for name in sorted(count.topics) if name >= after_topic]
         return page_of(views, after_topic, after_name, limit, None)
     found: list[TopicView] = []
     after, total = before(after_topic), 0

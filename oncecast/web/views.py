@@ -107,7 +107,9 @@ def topic_shape(view: TopicView, rate: float | None) -> shapes.TopicShape:
     )
 
 
-def topic_details(view: TopicView, rate: float | None, most: int) -> shapes.TopicDetails:
+def topic_details(
+    view: TopicView, rate: float | None, most: int, partitions: list[TopicView]
+) -> shapes.TopicDetails:
     return shapes.TopicDetails(
         name=view.name,
         id=view.id,
@@ -118,6 +120,10 @@ def topic_details(view: TopicView, rate: float | None, most: int) -> shapes.Topi
         delayed=view.delayed,
         subscriptions=[subscription_shape(view.name, each) for each in view.subscriptions[:most]],
         subscription_count=len(view.subscriptions),
+        partitions=[
+            shapes.Partition(name=each.name, first=each.first, end=each.next, bytes=each.bytes)
+            for each in partitions
+        ],
         policy=policy_shape(view.policy),
         puts_per_second=rate,
     )

@@ -216,6 +216,32 @@ def test_hostile_names_and_payloads_stay_text(tab: Console) -> None:
     assert page.title() == "Subscriptions · oncecast"
 
 
+def test_partitions_of_a_topic_are_listed(tab: Console, site: Site) -> None:
+    """WEB-2 PART-1"""
+    site.run(site.client.create_topic("split", oncecast.Policy(keep_all=True), partitions=3))
+    site.run(site.client.put("split#1", b"here"))
+    page = tab.open("topics", "split", expect="tbody tr")
+    expect(page.locator("tbody tr")).to_have_text([re.compile(f"^split#{n}") for n in range(3)])
+    page.get_by_role("link", name="split#1").click()
+    expect(page.locator(".message .value")).to_have_text(["here"])
+    site.run(site.client.delete_topic("split"))
+
+
+def test_disk_space_is_shown_if_it_is_known(tab: Console) -> None:
+    """WEB-2"""
+    page = tab.open("nowhere")
+
+    def with_disk(route: Route) -> None:
+        disk = {"used": 95 << 30, "free": 5 << 30, "total": 100 << 30}
+        route.fulfill(json={**route.fetch().json(), "disk": disk})
+
+    page.route("**/overview", with_disk)
+    tab.open()
+    expect(page.get_by_role("region", name="Disk")).to_contain_text("5 GiB")
+    expect(page.locator(".attention")).to_contain_text("Only 5 GiB of disk space is free.")
+    page.unroute("**/overview")
+
+
 def test_cluster_shows_members_and_no_ring(tab: Console) -> None:
     """WEB-2"""
     page = tab.open("cluster", expect=".member")

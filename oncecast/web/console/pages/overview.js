@@ -53,7 +53,8 @@ function render({ main, signal }) {
     put(health, healthWords(seen));
     facts.set({ Topics: brief(seen.topics), Messages: brief(seen.messages), Stored: bytes(seen.bytes) });
     for (const each of charts) each.draw();
-    put(disk, diskView(seen.disk, seen.bytes));
+    disk.hidden = !seen.disk;
+    if (seen.disk) put(disk, diskView(seen.disk, seen.bytes));
     return concerns();
   }
 
@@ -119,7 +120,7 @@ function worries(seen, { cluster, subscriptions }) {
   const sum = letters.reduce((all, each) => all + each.letters, 0);
   if (letters.length === 1) add("warn", `${plural(sum, "dead letter waits", "dead letters wait")} for a decision.`, subscriptionLink(letters[0].topic, letters[0].name), "See them");
   else if (sum) add("warn", `${plural(sum, "dead letter waits", "dead letters wait")} for a decision.`, "#/subscriptions", "See subscriptions");
-  if (seen.disk && seen.disk.free < seen.disk.total * DISK_LOW) add("warn", `Only ${bytes(seen.disk.free)} of disk space are free.`, "#/topics", "See topics");
+  if (seen.disk && seen.disk.free < seen.disk.total * DISK_LOW) add("warn", `Only ${bytes(seen.disk.free)} of disk space is free.`, "#/topics", "See topics");
   return found;
 }
 
@@ -138,7 +139,6 @@ function behindView(subscriptions) {
 
 function diskView(disk, stored) {
   const title = h("h2", { id: "disk-title" }, "Disk");
-  if (!disk) return [title, h("p", { class: "muted" }, `${bytes(stored)} of messages. The free disk space of the node is not known.`)];
   const share = disk.used / Math.max(disk.total, 1);
   const fact = (label, text) => h("div", {}, h("dt", {}, label), h("dd", { class: "num" }, text));
   return [

@@ -8,7 +8,7 @@ import { countLetters, withLetters } from "../letters.js";
 import { createSubscription, subscriptionTable } from "../listing.js";
 import { browse } from "../messages.js";
 import { monitor } from "../monitor.js";
-import { empty, head, loading, name, stale, strip, tabs } from "../parts.js";
+import { empty, head, loading, name, stale, strip, table, tabs } from "../parts.js";
 import { policyFields, readPolicy } from "../policy.js";
 import { poll } from "../poll.js";
 import { putDialog } from "../putting.js";
@@ -21,7 +21,6 @@ export const topic = { title: ({ topic: which }) => [which, "topics"], render };
 
 function render({ main, parameters, query, signal }) {
   const which = parameters.topic;
-  const tab = query.get("tab") ?? "messages";
   const seen = { topic: null, heard: new EventTarget() };
   const late = stale();
   const facts = strip(["Messages", "First offset", "Next offset", "Size", "Subscriptions", "Keeps"]);
@@ -62,7 +61,9 @@ function render({ main, parameters, query, signal }) {
       Keeps: keeps(data.policy),
     });
     if (first) {
-      put(sections, tabs(places(which), tab));
+      const found = places(which, data.partitions.length > 0);
+      const tab = query.get("tab") ?? found[0][0];
+      put(sections, tabs(found, tab));
       TABS[tab]?.({ which, content, seen, signal, refresh, query });
     }
     seen.heard.dispatchEvent(new Event("change"));
@@ -75,15 +76,16 @@ function outcome({ offset, kept }) {
   return kept === false ? `${where}, but nothing keeps it: the topic has no subscription and no retention.` : `${where}.`;
 }
 
-function places(which) {
-  const found = [["messages", "Messages"], ["subscriptions", "Subscriptions"]];
+function places(which, split) {
+  const found = [split ? ["partitions", "Partitions"] : ["messages", "Messages"], ["subscriptions", "Subscriptions"]];
   if (monitor.overview?.ring) found.push(["tree", "Tree"]);
   found.push(["settings", "Settings"]);
-  return found.map(([key, text]) => [key, text, topicLink(which, key === "messages" ? {} : { tab: key })]);
+  return found.map(([key, text]) => [key, text, topicLink(which, key === found[0][0] ? {} : { tab: key })]);
 }
 
 const TABS = {
   messages: ({ which, content, seen, signal, query }) => browse({ which, content, seen, signal, query }),
+  partitions: partitionTab,
   subscriptions: subscriptionTab,
   tree: ({ which, content, signal }) => treeView({ which, content, signal }),
   settings: settingsTab,
@@ -106,6 +108,24 @@ function subscriptionTab({ which, content, seen, signal, refresh }) {
   };
   seen.heard.addEventListener("change", update, { signal });
   update();
+}
+
+/** Show the partitions. Each is a topic of its own, with its own page. */
+function partitionTab({ content, seen, signal }) {
+  const rows = table(
+    [
+      { head: "Partition", class: "wide", fixed: true, cell: (each) => h("a", { href: topicLink(each.name) }, name(each.name)) },
+      { head: "Messages", class: "num", cell: (each) => count(each.end - each.first) },
+      { head: "Next offset", class: "num", cell: (each) => count(each.end) },
+      { head: "Size", class: "num", cell: (each) => bytes(each.bytes) },
+    ],
+    (each) => each.name,
+    { label: "Partitions" },
+  );
+  put(content, rows.element);
+  const show = () => rows.show(seen.topic.partitions);
+  seen.heard.addEventListener("change", show, { signal });
+  show();
 }
 
 function settingsTab({ which, content, seen, refresh }) {

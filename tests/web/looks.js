@@ -62,12 +62,13 @@
     return wanted.length;
   },
 
-  /** Note the element that has the focus, and whether it shows that. */
+  /** Note the element that has the focus, and whether it shows that. Return how many are left. */
   reached() {
     const element = document.activeElement;
     const style = getComputedStyle(element);
     const ring = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
     if (window.wanted.delete(element) && !ring) window.unmarked.push(element.outerHTML.slice(0, 120));
+    return window.wanted.size;
   },
 
   /** Return the elements that were not reached, or that did not show the focus. */

@@ -110,6 +110,52 @@ def create(*, drop_unread: bool = False) -> list[Line]:
     return [line("create", drop_unread=drop_unread)]
 
 
+def share(offset: int = 0, *, most: int = 0, effects: bool = True) -> list[Line]:
+    fields = {"offset": offset, "deliveries_max": most, "effects": effects}
+    return [line("share", subscription="s", **fields)]
+
+
+def lease(offset: int, token: int, session: int = 1, deliveries: int = 1) -> list[Line]:
+    what = {"producer": "p", "sequence": offset, "token": token, "deliveries": deliveries}
+    return of(session, "lease", offset, **what)
+
+
+def accept(offset: int, token: int, session: int = 1) -> list[Line]:
+    return of(session, "accept", offset, token=token)
+
+
+def accepted(offset: int, token: int, session: int = 1) -> list[Line]:
+    return of(session, "accepted", offset, token=token)
+
+
+def effect(offset: int, token: int) -> list[Line]:
+    return [line("effect", subscription="s", offset=offset, token=token)]
+
+
+def letter(offset: int) -> list[Line]:
+    return [line("letter", subscription="s", offset=offset, producer="p", sequence=offset)]
+
+
+def settled(until: int) -> list[Line]:
+    return [line("settled", subscription="s", offset=until)]
+
+
+def job(offset: int, token: int, session: int = 1) -> list[Line]:
+    """Return the lines of a job that is done."""
+    return [
+        *lease(offset, token, session),
+        *effect(offset, token),
+        *accept(offset, token, session),
+        *accepted(offset, token, session),
+    ]
+
+
+def worked(*parts: list[Line], most: int = 0, until: int = 4, effects: bool = True) -> Files:
+    """Return a run with a shared subscription to four messages."""
+    whole = (share(most=most, effects=effects), message(0, 1, 2, 3), *parts, settled(until))
+    return one(*whole)
+
+
 def second(lines: list[Line]) -> list[Line]:
     """Return the lines for the second topic with this name."""
     return [{**each, "generation": 1} for each in lines]
@@ -431,6 +477,62 @@ FAULTY: dict[str, Case] = {
     "an ack that was not sent is stored": Case(
         again(ack(1), flushed(2), got(3)), (("flushed before ack", 2),)
     ),
+    # -- jobs --
+    "a job is lost": Case(worked(job(0, 5), job(1, 6), job(3, 8)), (("lost job", 2),)),
+    "the last jobs are lost": Case(
+        worked(job(0, 5), job(1, 6)), (("lost job", 2), ("lost job", 3))
+    ),
+    "a job is acknowledged but has no effect": Case(
+        worked(
+            job(0, 5), job(1, 6), lease(2, 7), accept(2, 7), accepted(2, 7), job(3, 8)
+        ),
+        (("lost job", 2),),
+    ),
+    "a job without effects in the trace is lost": Case(
+        worked(
+            lease(0, 5), accept(0, 5), lease(1, 5), accept(1, 5), lease(2, 5), accept(3, 5),
+            effects=False,
+        ),
+        (("lost job", 2),),
+    ),
+    "a job is done twice": Case(
+        worked(job(0, 5), effect(0, 9), job(1, 6), until=2), (("done twice", 0),)
+    ),
+    "a job is done again with an older token": Case(
+        worked(lease(0, 4), lease(0, 5, 2, 2), effect(0, 5), effect(0, 4), job(1, 6), until=2),
+        (("done with an old token", 0),),
+    ),
+    "two workers hold a message under one token": Case(
+        worked(lease(0, 5), lease(0, 5, 2), effect(0, 5), job(1, 6), until=2),
+        (("two holders", 0),),
+    ),
+    "a message is delivered more often than the maximum": Case(
+        worked(
+            lease(0, 4), lease(0, 5, 1, 2), lease(0, 6, 1, 3), effect(0, 6), job(1, 6),
+            until=2, most=2,
+        ),
+        (("delivered too often", 0),),
+    ),
+    "an old token settles a message that another worker holds": Case(
+        worked(lease(0, 4), lease(0, 5, 2, 2), effect(0, 4), accepted(0, 4), job(1, 6), until=2),
+        (("leased after its ack", 0),),
+    ),
+    "two workers acknowledge a message": Case(
+        worked(lease(0, 5), effect(0, 5), accepted(0, 5), accepted(0, 5, 2), job(1, 6), until=2),
+        (("acknowledged twice", 0),),
+    ),
+    "an acknowledged message becomes a dead letter": Case(
+        worked(job(0, 5), letter(0), job(1, 6), until=2), (("dead after its ack", 0),)
+    ),
+    "a message has two dead letters": Case(
+        worked(lease(0, 5), letter(0), letter(0), job(1, 6), until=2), (("two dead letters", 0),)
+    ),
+    "a worker gets another message than the one that was stored": Case(
+        worked(
+            [{**each, "sequence": 3} for each in lease(2, 5)], message(0, by="q", to="u"), until=0
+        ),
+        (("stored twice", 3), ("wrong message", 2)),
+    ),
 }  # fmt: skip
 
 
@@ -596,5 +698,35 @@ HISTORIES: dict[str, Files] = {
     "an ack is repeated": again(ack(2), ack(2), got(3), ack(3)),
     "acks are stored later": again(ack(0), flushed(0), ack(2), flushed(1), got(3)),
     "messages are acknowledged apart from their batches": again(ack(0), got(3), ack(1), ack(3)),
+    # -- jobs --
+    "jobs are done in any order": worked(job(2, 5), job(0, 6), job(3, 7, 2), job(1, 8, 2)),
+    "a job is done by the second worker": worked(
+        job(0, 5), job(1, 6), job(2, 7), lease(3, 8), lease(3, 9, 2, 2), effect(3, 9),
+        accept(3, 8), accept(3, 9, 2), accepted(3, 9, 2), most=2,
+    ),
+    "a rejected message becomes a dead letter": worked(
+        job(0, 5), job(1, 6), job(2, 7), lease(3, 8), letter(3)
+    ),
+    "a job has its effect, but its ack is lost and it becomes a dead letter": worked(
+        job(0, 5), job(1, 6), job(2, 7), lease(3, 8), effect(3, 8), accept(3, 8), letter(3), most=1
+    ),
+    "jobs that are not settled yet are missing": worked(job(0, 5), job(2, 6), until=1),
+    "a subscription starts after the first messages": one(
+        share(2), message(0, 1, 2, 3), job(2, 5), job(3, 6), settled(4)
+    ),
+    "a run without effects in the trace needs only acks": worked(
+        lease(0, 5), accept(0, 5), lease(1, 5), accept(1, 5), until=2, effects=False
+    ),
+    "a report of settled messages arrives late": worked(
+        job(0, 5), settled(1), job(1, 6), settled(0), until=2
+    ),
+    "a killed worker has done a job": {
+        "w.jsonl": file(
+            share(), message(0), effect(0, 5), settled(1), killed("r", "a"),
+            writer="w", incarnation="w",
+        ),
+        "r.jsonl": file(lease(0, 5), writer="r", incarnation="a", end=False),
+    },
+    "jobs of a subscription without a report": one(message(0), lease(0, 5), accept(0, 5)),
 }  # fmt: skip
 LEGAL = {name: Case(files) for name, files in HISTORIES.items()}

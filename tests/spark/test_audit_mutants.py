@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from oncecast.spark.audit import job, reading, storing
+from oncecast.spark.audit import job, reading, storing, working
 from oncecast.spark.audit.files import Files
 from oncecast.spark.audit.reading import Session, Subscription
 from oncecast.spark.audit.rows import Check
 from oncecast.spark.audit.storing import Message
+from oncecast.spark.audit.working import Job, Shared
 from tests.mutants import Detector, Mutant, Plant, assert_detected, replaced
 from tests.spark.audit_cases import FAULTY, LEGAL
 from tests.spark.test_audit import found, here
@@ -147,6 +148,33 @@ RULES: dict[str, tuple[str, Plant]] = {
     "a file has an end": (
         "the tail is cut between two lines",
         replaced(Files, "_check", "file.end is None and not gone", "False"),
+    ),
+    "one token has one holder": (
+        "two workers hold a message under one token",
+        replaced(Job, "faults", "one.session != two.session", "False"),
+    ),
+    "deliveries are limited": (
+        "a message is delivered more often than the maximum",
+        replaced(Job, "faults", "each.flag > deliveries_max", "False"),
+    ),
+    "no lease follows an ack": (
+        "an old token settles a message that another worker holds",
+        replaced(Job, "_after_ack", "by_token[-1].number > settled[0].number", "False"),
+    ),
+    "an effect with an old token is worse than a second effect": (
+        "a job is done again with an older token",
+        replaced(Job, "_effects", "two.number < one.number", "False"),
+    ),
+    "only settled messages are owed": (
+        "jobs that are not settled yet are missing",
+        replaced(Shared, "undone", "min(until, self.settled)", "until"),
+    ),
+    "the last messages are owed, too": (
+        "the last jobs are lost",
+        in_check(
+            "JOBS", "rule", working, "job_rule",
+            "yield from shared.undone(shared.settled, where)", "pass",
+        ),
     ),
     "all writers have a file": (
         "a subscriber's file is missing",

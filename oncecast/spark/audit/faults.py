@@ -60,7 +60,18 @@ ACKNOWLEDGED: dict[str, str] = {
     "nack after ack": "an acknowledged message was requested again",
     "nack before delivery": "a message was requested again before it was delivered",
 }
-MEANING = FILES | STORED | DELIVERED | ACKNOWLEDGED
+WORKED: dict[str, str] = {
+    "lost job": "a message is settled, but it was never done and is no dead letter",
+    "done twice": "a job had two effects",
+    "done with an old token": "an effect was stored after that of a newer delivery",
+    "two holders": "two workers got a message under the same token",
+    "delivered too often": "a message had more deliveries than the maximum",
+    "leased after its ack": "an acknowledged message has a lease with a newer token",
+    "acknowledged twice": "the node stored two acknowledgements of a message",
+    "dead after its ack": "an acknowledged message became a dead letter",
+    "two dead letters": "a message has two dead letters",
+}
+MEANING = FILES | STORED | DELIVERED | ACKNOWLEDGED | WORKED
 
 # The columns of a fault: its name, the positions of the lines that prove it, the first offset, and
 # the number of messages.

@@ -30,6 +30,7 @@ from oncecast.spark.audit.rows import (
     What,
 )
 from oncecast.spark.audit.storing import OFFSETS, PRODUCERS
+from oncecast.spark.audit.working import JOBS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
 EXAMPLES = 5  # maximum faults of each kind that are listed; all faults are counted
 STRETCH_BITS = 16  # the checks of a topic work on groups of 2**16 consecutive offsets
 PARTITION_LINES = 250_000  # number of trace lines per task of a check
-ABSENT = ("lost", "not redelivered")  # faults that no line about the message itself can prove
+ABSENT = (
+    "lost",
+    "not redelivered",
+    "lost job",
+)  # faults that no line about the message itself can prove
 T = TypeVar("T")
 
 
@@ -128,8 +133,9 @@ def checked(events: T, run: Callable[[Check, list[T]], T]) -> list[T]:
     produced = run(PRODUCERS, [events, stored])
     sessions = run(SESSIONS, [events])
     turns = run(SUBSCRIPTIONS, [sessions])
-    topics = run(TOPICS, [events, stored, produced, sessions, turns])
-    return [stored, produced, sessions, turns, topics]
+    jobs = run(JOBS, [events])
+    topics = run(TOPICS, [events, stored, produced, sessions, turns, jobs])
+    return [stored, produced, sessions, turns, jobs, topics]
 
 
 def run(check: Check, inputs: list[DataFrame], tasks: int) -> DataFrame:

@@ -31,11 +31,20 @@ WHAT: dict[type[trace.Entry], What] = {
     trace.Skip: What.SKIP,
     trace.Leave: What.LEAVE,
     trace.Fenced: What.FENCED,
+    trace.Share: What.SHARE,
+    trace.Settled: What.SETTLED,
+    trace.Lease: What.LEASE,
+    trace.Accept: What.ACCEPT,
+    trace.Accepted: What.ACCEPTED,
+    trace.Effect: What.EFFECT,
+    trace.Letter: What.LETTER,
 }
 FLAGS: dict[type[trace.Entry], str] = {
     trace.Create: "drop_unread",
     trace.Failed: "unknown",
     trace.Delivery: "redelivered",
+    trace.Lease: "deliveries",
+    trace.Share: "effects",
 }
 LISTED_MAX = 100  # maximum invalid lines, and maximum pieces, listed per block
 FRAMING_MAX = 1000  # maximum headers, ends and kills listed per block
@@ -201,11 +210,26 @@ class Parser:
             topic, reader, producer = names.of(entry)
             flag = FLAGS.get(kind)
             until = entry.until if what == What.SKIP else entry.offset + 1
-            rows.append(Row(
+            row = Row(
                 what, entry.line, file, int(entry.time * 1e6), topic, reader, entry.session,
                 producer, entry.sequence, entry.offset, until,
-                1 if flag is not None and getattr(entry, flag) else 0,
-            ))  # fmt: skip
+                int(getattr(entry, flag)) if flag is not None else 0,
+            )  # fmt: skip
+            rows.append(row if what < What.SHARE else of_job(entry, row))
+
+
+def of_job(entry: trace.Entry, row: Row) -> Row:
+    """Return a row of a shared subscription. `until` is the token.
+
+    A row about the subscription itself sorts before its messages: its offset is in `until`. The
+    maximum of deliveries is in `messages`.
+    """
+    if isinstance(entry, trace.Held | trace.Effect):
+        return row._replace(until=entry.token)
+    if isinstance(entry, trace.Share | trace.Settled):
+        most = entry.deliveries_max if isinstance(entry, trace.Share) else 0
+        return row._replace(offset=-1, until=entry.offset, messages=most)
+    return row
 
 
 def stretches(paths: Any, blocks: Any) -> Iterator[tuple[int, int]]:

@@ -377,6 +377,9 @@ def topic_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
             if absent > unknown:
                 yield from gaps
                 gaps.clear()
+        elif what == What.UNDONE:
+            if offset < end:
+                yield fault("lost job", offset=offset, messages=min(until, end) - offset, **where)
         elif what == What.DROPPED:
             if not dropping:
                 yield fault(GONE[flag], offset=offset, messages=until - offset, **where)
@@ -389,7 +392,7 @@ def topic_rule(rows: Iterator[tuple[int, ...]]) -> Iterator[Row]:
 
 
 TOPICS = Check(
-    kinds=(What.CREATE, What.UNKNOWN, What.STRETCH, What.OPEN, What.DROPPED),
+    kinds=(What.CREATE, What.UNKNOWN, What.STRETCH, What.OPEN, What.DROPPED, What.UNDONE),
     key=("topic",),
     order=("topic", "what", "offset"),
     columns=("what", "offset", "until", "at", "topic", "reader", "flag", "messages"),

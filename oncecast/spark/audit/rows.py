@@ -41,6 +41,13 @@ class What(IntEnum):
     SKIP = 13
     LEAVE = 14
     FENCED = 15
+    SHARE = 16
+    SETTLED = 17
+    LEASE = 18
+    ACCEPT = 19
+    ACCEPTED = 20
+    EFFECT = 21
+    LETTER = 22
     NAME = 30  # a name and its hash
     BLOCK = 31  # a summary of a file block
     PLACED = 40  # a message at an offset: `at` is its answer, `other` its first delivery
@@ -49,6 +56,7 @@ class What(IntEnum):
     SESSION = 43  # a summary of a session
     OPEN = 44  # a reader that waits for its next message
     DROPPED = 45  # messages that a policy may have dropped
+    UNDONE = 46  # settled messages of a shared subscription that were never done
 
 
 FIRST_FAULT = 100

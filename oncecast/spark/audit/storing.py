@@ -69,7 +69,7 @@ def conflict(topic: int, offset: int, seen: list[list[int]]) -> Row:
 
 
 OFFSETS = Check(
-    kinds=(What.STORED, What.DELIVERY),
+    kinds=(What.STORED, What.DELIVERY, What.LEASE, What.LETTER),
     key=("topic", "stretch"),  # a hot topic is spread over many tasks
     order=("topic", "stretch", "offset", "producer", "sequence", "what", "at"),
     columns=("offset", "topic", "producer", "sequence", "what", "at"),

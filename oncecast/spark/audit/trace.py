@@ -135,9 +135,57 @@ class Leave(Attach, kw_only=True, tag="leave"):
     pass
 
 
+# -- shared subscriptions --
+
+
+class Share(Subscribe, kw_only=True, tag="share"):
+    """A shared subscription starts at `offset`."""
+
+    deliveries_max: Small  # 0 for no limit
+    effects: bool  # whether the run has a line for each effect of a job
+
+
+class Settled(Subscribe, kw_only=True, tag="settled"):
+    """The node has reported that all messages before `offset` are settled."""
+
+
+class Held(Attach, kw_only=True):
+    """A line about a message that a worker holds."""
+
+    token: Natural
+
+
+class Lease(Held, kw_only=True, tag="lease"):
+    producer: str
+    sequence: Natural
+    deliveries: Small
+
+
+class Accept(Held, kw_only=True, tag="accept"):
+    """The worker acknowledges the message."""
+
+
+class Accepted(Held, kw_only=True, tag="accepted"):
+    """The node has stored the acknowledgement."""
+
+
+class Effect(Subscribe, kw_only=True, tag="effect"):
+    """The effect of a job was stored."""
+
+    token: Natural
+
+
+class Letter(Subscribe, kw_only=True, tag="letter"):
+    """A dead letter of the message at `offset` is in the dead-letter topic."""
+
+    producer: str
+    sequence: Natural
+
+
 AnyLine = (
     Begin | End | Killed | Started | Create | Put | Stored | Failed | Unsubscribe | Subscribe
     | Seek | Fenced | Attach | Delivery | Ack | Flushed | Nack | Skip | Leave
+    | Share | Settled | Lease | Accept | Accepted | Effect | Letter
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --
 # run; otherwise pytest would wait forever for the tests of its file.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 COMPILED_TESTS := $(addprefix tests/,kernel storage overlay dht replication simulator)
-SOURCES := oncecast pyspark_oncecast.py pipelines deploy tests tools $(sort $(dir $(wildcard bench/*.py)))
+SOURCES := oncecast pyspark_oncecast.py pipelines deploy tests tools examples $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -61,7 +61,7 @@ ACKNOWLEDGED: dict[str, str] = {
     "nack before delivery": "a message was requested again before it was delivered",
 }
 WORKED: dict[str, str] = {
-    "lost job": "a message is settled, but it was never done and is no dead letter",
+    "lost job": "a settled message was never done, and did not become a dead letter",
     "done twice": "a job had two effects",
     "done with an old token": "an effect was stored after that of a newer delivery",
     "two holders": "two workers got a message under the same token",

@@ -72,7 +72,7 @@ class Job:
 
 
 class Shared:
-    """What the trace says about a shared subscription."""
+    """The settings of a shared subscription, and how far its messages are settled."""
 
     def __init__(self) -> None:
         self.deliveries_max = 0

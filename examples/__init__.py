@@ -1,0 +1,1 @@
+"""Small programs that use oncecast. Each runs as a test; see docs/examples.md."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from oncecast import blocking
-from oncecast.errors import ExitStatus
+from oncecast.errors import ExitStatus, LeaseLost
 from oncecast.wire.frames import SharedView
 from tests.live.conftest import Command
 from tests.live.replicas import until
@@ -157,6 +157,89 @@ def test_first_signal_drains_and_the_second_returns_the_message(
         assert process.wait(PATIENCE) == ExitStatus.INTERRUPTED
     found = view(client, topic)
     assert (found.leased, found.waiting, found.dead) == (0, 2, 0)
+
+
+def test_drain_finishes_all_commands_that_run_at_the_same_time(
+    node: Process, client: blocking.Client, topic: str, tmp_path: Path
+) -> None:
+    """WRK-6: three of five messages are started; waiting messages go back at once."""
+    script = f"touch {tmp_path}/$ONCECAST_OFFSET; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    words = ("--concurrency", "3", "--prefetch", "5", "--", "sh", "-c", script)
+    with working(node, topic, *words) as process:
+        client.put_many(topic, [b"a", b"b", b"c", b"d", b"e"])
+        until("three commands run", lambda: len(list(tmp_path.iterdir())) == 3 or None)
+        process.send_signal(signal.SIGTERM)
+        until("three messages are held", lambda: view(client, topic).leased == 3 or None)
+        assert process.poll() is None
+        (tmp_path / "go").touch()
+        assert process.wait(PATIENCE) == ExitStatus.OK
+    found = view(client, topic)
+    assert (found.leased, found.waiting, found.dead, cursor(client, topic)) == (0, 2, 0, 3)
+
+
+def test_commands_for_exclusive_subscriptions_refuse_a_shared_one_and_lose_nothing(
+    oncecast: Command, client: blocking.Client, topic: str
+) -> None:
+    """WRK-1: although a worker holds messages."""
+    client.put_many(topic, [b"a", b"b"])
+    with client.work(topic, "workers") as jobs:
+        job = jobs.get()
+        assert job is not None
+        for words in (("sub", topic), ("get", topic)):
+            status, _, err = oncecast(*words, "--subscription", "workers")
+            assert status == ExitStatus.NOT_ALLOWED
+            assert (
+                f"subscription 'workers' of topic {topic!r} is shared; use `oncecast work`" in err
+            )
+        job.ack()
+        other = jobs.get()
+        assert other is not None
+        other.ack()
+        jobs.flush()
+    assert cursor(client, topic) == 2
+
+
+def test_seek_gives_back_all_messages_in_flight(
+    oncecast: Command, client: blocking.Client, topic: str
+) -> None:
+    """WRK-3: the tokens from before the seek settle nothing."""
+    client.put_many(topic, [b"a", b"b"])
+    with client.work(topic, "workers") as jobs:
+        old = [jobs.get(), jobs.get()]
+        assert oncecast("subs", "seek", topic, "earliest", "--subscription", "workers")[0] == 0
+        for job in old:
+            assert job is not None
+            job.ack()
+        with pytest.raises(LeaseLost):
+            jobs.flush()
+        again = [jobs.get(PATIENCE), jobs.get(PATIENCE)]
+        assert sorted(job.value for job in again if job is not None) == [b"a", b"b"]
+        assert cursor(client, topic) == 0
+
+
+@pytest.mark.parametrize("option", ["--delay", "--ttl"])
+def test_negative_delay_is_refused_and_nothing_is_put(
+    oncecast: Command, client: blocking.Client, topic: str, option: str
+) -> None:
+    """WRK-5"""
+    with pytest.raises(SystemExit) as ended:
+        oncecast("put", topic, "x", option, "-1")
+    assert ended.value.code == ExitStatus.USAGE
+    assert client.describe(topic).next == 0
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "retry", "drop"])
+def test_dead_letters_of_an_unknown_subscription_are_not_found(
+    oncecast: Command, client: blocking.Client, topic: str, verb: str
+) -> None:
+    """WRK-6"""
+    offsets = [] if verb == "list" else ["0"]
+    status, _, err = oncecast("dead", verb, topic, *offsets, "--subscription", "unknown")
+    assert status == ExitStatus.NOT_FOUND
+    assert f"topic {topic!r} has no subscription 'unknown'" in err
+    status, _, err = oncecast("dead", verb, "nowhere", *offsets)
+    assert status == ExitStatus.NOT_FOUND
+    assert "topic 'nowhere' does not exist" in err
 
 
 def test_unknown_command_is_refused_before_any_message_is_taken(

@@ -42,7 +42,7 @@ def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str
         lack = kind.missing()
         if lack:
             missing[kind.name] = " and ".join(lack)
-            say(f"skipping {kind.name}, because {missing[kind.name]} is missing")
+            say(f"skipping {kind.name}, because it needs {missing[kind.name]}")
         else:
             found.append(kind())
     return found, missing
@@ -144,12 +144,22 @@ def measured(
     for name, each in systems.items():
         print(f"{name} {each['version']}: {each['setup']}")
     for name, lack in missing.items():
-        print(f"{name} was skipped: {lack} is missing")
+        print(f"{name} was skipped, because it needs {lack}")
+    for line in unmeasured(measures, missing):
+        print(line)
     print(table(all_figures))
     for line in latencies(all_figures):
         print(line)
     results = {each.measure.key: each.as_json() for each in all_figures}
     return {"machine": about, "systems": systems, "missing": missing, "results": results}
+
+
+def unmeasured(measures: Sequence[Measure], missing: dict[str, str]) -> Iterator[str]:
+    """Yield a line for each target that needs a system that was skipped."""
+    for measure in measures:
+        for name, target in measure.targets.items():
+            if name in missing:
+                yield f"target not measured: {measure.title}: {target:g} x {name}"
 
 
 def compare(

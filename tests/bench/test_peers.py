@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from bench.group.__main__ import MEASURES as GROUP_MEASURES
 from bench.group.__main__ import PEERS as GROUP_PEERS
 from bench.peers import apart
-from bench.peers.comparing import figures_of, present, running
+from bench.peers.comparing import figures_of, present, running, unmeasured
 from bench.peers.measures import MEASURES, Measure
 from bench.peers.ours import Oncecast
 from bench.peers.peer import Failed, Get, Peer, Put, Server
@@ -195,7 +195,9 @@ def test_uninstalled_systems_are_named_and_skipped(
     assert missing == {
         "Lacking": "the program no-such-program and the Python package no_such_module"
     }
-    assert "skipping Lacking, because the program no-such-program" in capsys.readouterr().err
+    assert "skipping Lacking, because it needs the program no-such" in capsys.readouterr().err
+    measures = [replace(MEASURES[0], title="jobs", targets={"Lacking": 5, "Fake": 2})]
+    assert list(unmeasured(measures, missing)) == ["target not measured: jobs: 5 x Lacking"]
 
 
 @pytest.mark.parametrize("error", [Failed("no"), KeyboardInterrupt()])

@@ -116,7 +116,12 @@ def share(offset: int = 0, *, most: int = 0, effects: bool = True) -> list[Line]
 
 
 def lease(offset: int, token: int, session: int = 1, deliveries: int = 1) -> list[Line]:
-    what = {"producer": "p", "sequence": offset, "token": token, "deliveries": deliveries}
+    what: dict[str, Any] = {
+        "producer": "p",
+        "sequence": offset,
+        "token": token,
+        "deliveries": deliveries,
+    }
     return of(session, "lease", offset, **what)
 
 

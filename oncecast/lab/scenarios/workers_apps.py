@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from msgspec.structs import replace
+
 from oncecast.client.session import local
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.scenarios.draw import Habits
@@ -26,6 +28,7 @@ from oncecast.wire.sharing import BY_BACKOFF, Settle, Shared
 SUBSCRIBE, GHOST, CREATE, CONFIRM = -1, -2, -3, 0
 WHERE = (TOPIC, SUBSCRIPTION)
 KEYS = (None, None, b"a", b"b")
+CALM_LEASE_US = 1_000_000  # shortest lease after the storm
 
 
 class Feeder(Publisher):
@@ -254,8 +257,15 @@ class WorkerApp(Client):
     # -- the end --
 
     def calm(self) -> None:
-        """Finish all jobs from now on."""
+        """Finish all jobs from now on.
+
+        With short leases and a slow disk, no job would ever be settled before its lease ends.
+        """
         self.tame = True
+        if self.settings.lease_us < CALM_LEASE_US:
+            longer = replace(self.settings, lease_us=CALM_LEASE_US)
+            subscribe = do.SubscribeShared(*WHERE, do.FromEarliest(), 0, longer)
+            self.ask(local.Do(GHOST, subscribe))
         for lease in list(self._busy):
             self._finish(lease)
 

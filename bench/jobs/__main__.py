@@ -97,9 +97,9 @@ class Jobs:
         return {"seconds": round(took, 1), "node_kills": strikes.nodes, "kills": strikes.workers}
 
     def _strike(self, client: blocking.Client, strikes: Strikes) -> None:
-        """Kill processes until all jobs are done or dead."""
+        """Kill processes until all jobs are done or dead, and at least a node and a worker."""
         done, look, spoken = -1, time.monotonic(), time.monotonic()
-        while done < self._options.jobs:
+        while done < self._options.jobs or not (strikes.nodes and strikes.workers):
             strikes.turn()
             self._check_clients()
             now = time.monotonic()

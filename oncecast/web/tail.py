@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from oncecast.errors import OncecastError, OutOfRange, TopicReplaced
+from oncecast.errors import (
+    Closed,
+    NotConnected,
+    OncecastError,
+    OutOfRange,
+    Overloaded,
+    TimedOut,
+    TopicReplaced,
+)
 from oncecast.web import shapes
 from oncecast.web.backend import Backend, offset
 from oncecast.web.messages import start_of
@@ -53,9 +61,14 @@ class Tail:
         yield RETRY
         try:
             while not self._hub.closing.is_set():
-                async for each in self._page():
-                    yield each
+                try:
+                    async for each in self._page():
+                        yield each
+                except (TimedOut, Overloaded):
+                    yield COMMENT  # the nodes may answer later
                 await self._pause()
+        except (Closed, NotConnected):
+            return  # the client reconnects, with a new session
         except OncecastError as error:
             yield event("problem", problem_of(error))
 

@@ -210,11 +210,19 @@ class Events:
             streaming = asyncio.ensure_future(self._stream(send))
             gone = asyncio.ensure_future(disconnected(receive))
             try:
-                await asyncio.wait((streaming, gone), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    (streaming, gone),
+                    timeout=self._call.hub.limits.tail_seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
             finally:
                 gone.cancel()
                 streaming.cancel()
-            await asyncio.gather(streaming, gone, return_exceptions=True)
+            outcome, _ = await asyncio.gather(streaming, gone, return_exceptions=True)
+            if isinstance(outcome, Exception):
+                LOG.error("a tail failed", exc_info=outcome)
+            elif isinstance(outcome, asyncio.CancelledError):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _stream(self, send: Send) -> None:
         head = {"Content-Type": f"{EVENTS}; charset=utf-8", "X-Accel-Buffering": "no"}

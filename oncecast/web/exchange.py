@@ -151,7 +151,7 @@ def decoded(operation: Operation, headers: dict[str, str], data: bytes) -> Any:
         if not data and operation.bare:
             return None
         try:
-            return msgspec.json.decode(data, type=operation.body)
+            return json_of(data, operation.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"the body is invalid: {error}"[:500]) from None
     if operation.raw:
@@ -159,3 +159,22 @@ def decoded(operation: Operation, headers: dict[str, str], data: bytes) -> Any:
     if not data and operation.bare:
         return None
     raise WrongContent(f"the content type is {kind or 'missing'!r:.80}")
+
+
+def json_of(data: bytes, kind: Any) -> Any:
+    """Return JSON data as `kind`. A whole number may be written as a float, as in JSON Schema."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(with_integers(msgspec.json.decode(data)), kind)
+
+
+def with_integers(data: Any) -> Any:
+    """Return the data with integers in place of floats that are whole numbers."""
+    if isinstance(data, float) and data.is_integer():
+        return int(data)
+    if isinstance(data, list):
+        return [with_integers(each) for each in data]
+    if isinstance(data, dict):
+        return {name: with_integers(each) for name, each in data.items()}
+    return data

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from oncecast.client.timing import timing_of
-from oncecast.errors import BadRequest, InvalidArgument, NoSuchPage
+from oncecast.errors import InvalidArgument, NoSuchPage
 from oncecast.web import shapes
 from oncecast.web.backend import messages_of, offset
 from oncecast.web.exchange import BYTES, Call, Plain, Raw
@@ -56,7 +56,9 @@ def puts_of(call: Call) -> list[Put]:
 
 def one_of(what: str, data: bytes | None, text: str | None) -> bytes | None:
     if data is not None and text is not None:
-        raise BadRequest(f"a message has its {what} both as base64 and as text")
+        raise InvalidArgument(
+            f"a message has its {what} both as base64 and as text", "send only one of them"
+        )
     return text.encode() if text is not None else data
 
 
@@ -64,7 +66,9 @@ async def put(call: Call) -> shapes.Put:
     puts = puts_of(call)
     producer, sequence = call["Oncecast-Producer"], call["Oncecast-Sequence"]
     if (producer is None) != (sequence is None):
-        raise BadRequest("Oncecast-Producer and Oncecast-Sequence must be sent together")
+        raise InvalidArgument(
+            "Oncecast-Producer and Oncecast-Sequence must be sent together", "send both headers"
+        )
     if producer is not None:
         return await put_once(call, puts, producer, sequence)
     client, delay, ttl = call.client, call["delay"], call["ttl"]
@@ -113,7 +117,7 @@ async def start_of(call: Call) -> Start:
     begin, time_us = call["from"], call["timestamp"]
     if time_us is not None:
         if begin is not None:
-            raise BadRequest("both from and timestamp are set")
+            raise InvalidArgument("both from and timestamp are set", "set only one of them")
         return FromTime(time_us)
     if begin is None:
         return FromEarliest()

@@ -13,6 +13,7 @@ from oncecast.errors import (
     Closed,
     CrossSite,
     Denied,
+    InvalidArgument,
     NotAuthenticated,
     NotConnected,
     OncecastError,
@@ -31,6 +32,7 @@ TEMPLATE = "#/components/schemas/{name}"
 # Errors that every operation can have.
 ALWAYS: tuple[type[OncecastError], ...] = (
     BadRequest,
+    InvalidArgument,
     NotAuthenticated,
     Denied,
     WrongHost,

@@ -7,9 +7,6 @@ from oncecast.errors import OncecastError
 from oncecast.web.shapes import Problem
 
 STATUSES: dict[type[OncecastError], int] = {
-    errors.InvalidTopic: 400,
-    errors.InvalidName: 400,
-    errors.InvalidArgument: 400,
     errors.BadRequest: 400,
     errors.NotAuthenticated: 401,
     errors.Denied: 403,
@@ -39,6 +36,9 @@ STATUSES: dict[type[OncecastError], int] = {
     errors.WrongContent: 415,
     errors.OutOfRange: 416,
     errors.WrongHost: 421,
+    errors.InvalidTopic: 422,  # the request has the right form, but contradicts itself or a limit
+    errors.InvalidName: 422,
+    errors.InvalidArgument: 422,
     errors.Overloaded: 503,
     errors.NoQuorum: 503,
     errors.NotConnected: 503,

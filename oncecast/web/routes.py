@@ -14,6 +14,7 @@ BASE = "/api/v1"
 EVENTS = "text/event-stream"
 
 Search = Annotated[str, Meta(max_length=1000)]
+Prefix = Annotated[str, Meta(max_length=255)]
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Wait = Annotated[float, Meta(ge=0, le=60)]
 Start = Annotated[int, Meta(ge=-(1 << 63) + 1, le=(1 << 63) - 1)]
@@ -80,7 +81,7 @@ OF_TOPICS = (
         shapes.Topics,
         parameters=(
             SEARCH,
-            Parameter("prefix", QUERY, Search, "text that the name begins with", ""),
+            Parameter("prefix", QUERY, Prefix, "text that the name begins with", ""),
             AFTER,
             LIMIT,
         ),
@@ -197,7 +198,7 @@ OF_MESSAGES = (
         MESSAGES,
         "Follow a topic as Server-Sent Events. The id of an event is the offset of its message.",
         tail.tail,
-        shapes.MessageShape,
+        shapes.Event,
         content=EVENTS,
         parameters=(
             TOPIC,

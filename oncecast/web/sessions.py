@@ -21,7 +21,14 @@ from msgspec.structs import replace
 
 from oncecast.client.client import Client
 from oncecast.client.options import ClientOptions
-from oncecast.errors import InvalidArgument, NotAuthenticated, OncecastError, Overloaded
+from oncecast.client.relay import check_password
+from oncecast.errors import (
+    InvalidArgument,
+    NotAuthenticated,
+    NotConnected,
+    OncecastError,
+    Overloaded,
+)
 from oncecast.web.backend import Backend
 from oncecast.web.census import Census
 from oncecast.web.limits import Limits
@@ -31,6 +38,7 @@ from oncecast.web.workers import Workers
 
 NOBODY = b""  # the key of the session without credentials
 TIDY_SECONDS = 1.0
+CHECK_AFTER = 60.0  # seconds after which a node checks a password again
 TLS = "use a server with --listen-tls"
 REMEDY = "log in with Basic authentication or a Bearer token"
 
@@ -58,8 +66,17 @@ def credentials_of(header: str) -> Credentials:
 class Session:
     """One user's client, and what the HTTP requests of this user need between requests."""
 
-    def __init__(self, client: Client, *, user: str | None, owned: bool) -> None:
-        self.client, self.user, self._owned = client, user, owned
+    def __init__(
+        self,
+        client: Client,
+        *,
+        user: str | None,
+        owned: bool,  # whether this object opens and closes the client
+        password: str | None = None,
+    ) -> None:
+        self.client, self.user, self._owned, self._password = client, user, owned, password
+        self._checked = 0.0
+        self._checking: asyncio.Task[None] | None = None
         self.backend = Backend(client)
         self.census = Census(client, self.backend)
         self.producers = Producers(self.backend)
@@ -84,6 +101,24 @@ class Session:
     async def open(self) -> None:
         if self._owned:
             await self.client.__aenter__()
+        self._checked = asyncio.get_running_loop().time()
+
+    async def check(self) -> None:
+        """Let a node check the password again after some time. Raise NotAuthenticated."""
+        now = asyncio.get_running_loop().time()
+        if self._password is None or now - self._checked < CHECK_AFTER:
+            return
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._check())
+            self._checking.add_done_callback(lambda _: setattr(self, "_checking", None))
+        await asyncio.shield(self._checking)
+
+    async def _check(self) -> None:
+        assert self.user is not None
+        assert self._password is not None
+        with suppress(NotConnected, TimeoutError, OSError):  # the request will show it
+            await check_password(self.client.options, self.user, self._password)
+        self._checked = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         await self.workers.close()
@@ -137,7 +172,14 @@ class Sessions:
             task = None
         if task is None:
             task = self._begin(key, credentials)
-        return await asyncio.shield(task)
+        session = await asyncio.shield(task)
+        try:
+            await session.check()
+        except NotAuthenticated:
+            if self._open.get(key) is task:
+                self._drop(key)
+            raise
+        return session
 
     def _begin(self, key: bytes, credentials: Credentials | None) -> asyncio.Task[Session]:
         if credentials is not None:
@@ -169,7 +211,7 @@ class Sessions:
             user, password, token = credentials
             named = {"user": user, "password": password, "token": token}
             client = Client.of(replace(options, name=None, state=None, **named))
-            session = Session(client, user=user, owned=True)
+            session = Session(client, user=user, owned=True, password=password)
             await session.open()
         except InvalidArgument as error:
             raise NotAuthenticated(error.message, error.remedy) from None

@@ -16,6 +16,9 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 
+BASE64 = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+Base64 = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
+
 MESSAGES_MAX = 10_000  # maximum messages in one put
 OFFSETS_MAX = 10_000  # maximum offsets or jobs in one request
 
@@ -66,6 +69,14 @@ class MessageShape(Shape):
     redelivered: bool
 
 
+class Event(Shape, omit_defaults=True):
+    """A Server-Sent Event. `data` is JSON: a message, lost offsets, or a problem."""
+
+    data: str
+    id: str = ""  # offset of the message
+    event: Annotated[str, Meta(pattern="^(message|lost|problem)$")] = "message"
+
+
 class Browsed(Shape):
     messages: list[MessageShape]
     first: int
@@ -75,11 +86,11 @@ class Browsed(Shape):
 
 
 class PutMessage(Body):
-    value: bytes | None = None
+    value: Base64 | None = None
     text: str | None = None  # instead of `value`
-    key: bytes | None = None
+    key: Base64 | None = None
     key_text: str | None = None  # instead of `key`
-    headers: dict[str, bytes] = {}
+    headers: dict[str, Base64] = {}
 
 
 class PutMessages(Body):

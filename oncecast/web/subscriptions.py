@@ -8,7 +8,7 @@ from functools import partial
 from oncecast.client.dead_letters import DeadLetter
 from oncecast.client.jobs import Job
 from oncecast.client.starts import EARLIEST, NEW
-from oncecast.errors import BadRequest, NotSubscribed, WrongKind
+from oncecast.errors import InvalidArgument, NotSubscribed, WrongKind
 from oncecast.web import shapes
 from oncecast.web.backend import messages_of, offset
 from oncecast.web.exchange import Answer, Call
@@ -70,7 +70,7 @@ async def got_messages(call: Call) -> shapes.Got:
         call.topic,
         call.name,
         size=min(most, max(BYTES_MIN, BYTES_EACH * limit)),
-        wait=call["wait"],
+        wait=min(call["wait"], call.hub.limits.wait_seconds),
         epoch=call["epoch"],
         take_over=call["take_over"],
     )
@@ -91,8 +91,9 @@ async def got_messages(call: Call) -> shapes.Got:
 
 
 async def got_jobs(call: Call) -> shapes.Got:
+    wait = min(call["wait"], call.hub.limits.wait_seconds)
     jobs, lease = await call.session.workers.take(
-        call.topic, call.name, limit=call["limit"], wait=call["wait"]
+        call.topic, call.name, limit=call["limit"], wait=wait
     )
     return shapes.Got(jobs=[job_shape(each, lease) for each in jobs])
 
@@ -137,7 +138,9 @@ async def sought(call: Call) -> shapes.Acked:
     body = call.body
     given = [each for each in (body.offset, body.timestamp_us, body.to) if each is not None]
     if len(given) != 1:
-        raise BadRequest("the body needs exactly one of offset, timestamp_us and to")
+        raise InvalidArgument(
+            "the body needs exactly one of offset, timestamp_us and to", "send one of them"
+        )
     start: Start
     if body.offset is not None:
         start = offset(body.offset)
@@ -179,7 +182,7 @@ def chosen(call: Call) -> list[int] | None:
     """Return the offsets in the body, or None for all."""
     body = call.body
     if body.all == (body.offsets is not None):
-        raise BadRequest("the body needs either offsets or all")
+        raise InvalidArgument("the body needs either offsets or all", "send one of them")
     return None if body.all else list(body.offsets)
 
 

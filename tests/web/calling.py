@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oncecast.web import Application, Limits, application
+from oncecast.web import Limits, application
 from tests.client.serving import serving
 
 HOST = "127.0.0.1:8400"
@@ -29,8 +29,8 @@ class Reply(NamedTuple):
 class Caller:
     """Sends requests to an application."""
 
-    def __init__(self, app: Application) -> None:
-        self.app = app
+    def __init__(self, app: Any, node: str) -> None:
+        self.app, self.node = app, node
 
     async def raw(
         self,
@@ -87,6 +87,6 @@ async def calling(path: Path, limits: Limits | None = None) -> AsyncIterator[Cal
     async with serving(path) as address:
         app = application(address, limits=limits)
         try:
-            yield Caller(app)
+            yield Caller(app, address)
         finally:
             await app.close()

@@ -64,7 +64,7 @@ def test_repeated_put_of_a_producer_is_stored_once(tmp_path: Path) -> None:
             found = await call("GET", path)
             assert [each["text"] for each in found.json["messages"]] == ["a", "b"]
             alone = await call("POST", path, one("d"), **headers)
-            assert (alone.status, alone.json["code"]) == (400, "bad-request")
+            assert (alone.status, alone.json["code"]) == (422, "invalid-argument")
 
     run(work())
 

@@ -37,7 +37,7 @@ OncecastError
 │   └── BadSetting · NotAllowed · BadOption
 ├── WebError                                         an HTTP request is refused
 │   └── BadRequest · NoSuchPage · WrongMethod · WrongContent · CrossSite · WrongHost · BodyTooLarge
-│       · TooSlow · NotARing
+│       · HeadTooLarge · TooSlow · NotARing
 └── BadHistory · BadRows · NoSpark · DataLost · BadArchive
 
 These classes define the refusals that nodes send (wire/errors.py) and the exit status of each
@@ -1191,6 +1191,18 @@ class BodyTooLarge(WebError):
     code = "body-too-large"
     message = "the body is longer than {max:,} bytes"
     remedy = "send less in one request, or raise --body-max"
+    exit_status = ExitStatus.USAGE
+
+
+@with_fields
+class HeadTooLarge(WebError):
+    """The headers of the HTTP request exceed the limit."""
+
+    max: int
+
+    code = "head-too-large"
+    message = "the headers are longer than {max:,} bytes"
+    remedy = "send fewer or shorter headers"
     exit_status = ExitStatus.USAGE
 
 

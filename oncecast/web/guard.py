@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-from oncecast.errors import BadRequest, CrossSite, WrongHost
+from oncecast.errors import BadRequest, CrossSite, HeadTooLarge, WrongHost
 from oncecast.web.exchange import BYTES, JSON, content_type
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -19,6 +19,7 @@ ANY = "*"  # allows every host name
 ADDRESSES = "address"  # allows every IP address, which no attacker can rebind
 SITES = ("same-origin", "none")
 OWN_HEADER = "oncecast-"  # a header with this prefix needs the permission of CORS
+HEAD_BYTES_MAX = 16 << 10  # maximum size of all headers
 READING = ("GET", "HEAD", "OPTIONS")
 
 
@@ -28,6 +29,8 @@ class Guard:
 
     def check(self, method: str, headers: dict[str, str], scheme: str) -> None:
         """Raise an error if the request must not be served."""
+        if sum(len(name) + len(text) for name, text in headers.items()) > HEAD_BYTES_MAX:
+            raise HeadTooLarge(HEAD_BYTES_MAX)
         if "transfer-encoding" in headers and "content-length" in headers:
             raise BadRequest("the request has both Transfer-Encoding and Content-Length")
         host = headers.get("host", "")

@@ -39,6 +39,7 @@ STATUSES: dict[type[OncecastError], int] = {
     errors.InvalidTopic: 422,  # the request has the right form, but contradicts itself or a limit
     errors.InvalidName: 422,
     errors.InvalidArgument: 422,
+    errors.HeadTooLarge: 431,
     errors.Overloaded: 503,
     errors.NoQuorum: 503,
     errors.NotConnected: 503,

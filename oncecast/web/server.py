@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oncecast.network.tls import Tls
     from oncecast.web.app import Application
 
-HEAD_BYTES_MAX = 16 << 10  # maximum size of the head of a request
+HEAD_BYTES_MAX = 17 << 10  # maximum size of an incomplete head; the guard limits a complete one
 HEAD_SECONDS = 10.0  # time for the head to arrive
 IDLE_SECONDS = 30  # time between two requests of a connection
 UNREAD_SECONDS = 30.0  # time that a client may read nothing of a response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.errors import BadRequest, CrossSite, WrongHost
+from oncecast.errors import BadRequest, CrossSite, HeadTooLarge, WrongHost
 from oncecast.web.guard import ADDRESSES, LOOPBACK, Guard
 
 HOST = "localhost:8400"
@@ -91,6 +91,12 @@ def test_link_from_another_site_opens_the_console_but_other_requests_are_refused
     check("GET", sec_fetch_site="cross-site", sec_fetch_mode="navigate")
     with pytest.raises(CrossSite):
         check("GET", sec_fetch_site="cross-site", sec_fetch_mode="no-cors")
+
+
+def test_large_headers_are_refused() -> None:
+    """WEB-1"""
+    with pytest.raises(HeadTooLarge):
+        check(x="a" * 17_000)
 
 
 def test_request_with_two_lengths_is_refused() -> None:

@@ -353,12 +353,14 @@ class Process:
                 break
         else:
             raise RuntimeError(f"oncecast {words[0]} did not start")
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._draining = threading.Thread(target=self._drain, daemon=True)
+        self._draining.start()
 
     def _drain(self) -> None:
         assert self._process.stdout is not None
-        for _ in self._process.stdout:
-            pass
+        with self._process.stdout as lines:
+            for _ in lines:
+                pass
 
     @property
     def pid(self) -> int:
@@ -370,7 +372,9 @@ class Process:
 
     def end(self) -> int:
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(20)
+        status = self._process.wait(20)
+        self._draining.join()
+        return status
 
 
 async def prepared(node: str) -> int:

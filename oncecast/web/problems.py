@@ -25,6 +25,8 @@ STATUSES: dict[type[OncecastError], int] = {
     errors.Gap: 409,
     errors.Repositioned: 409,
     errors.WrongKind: 409,
+    errors.Partitioned: 409,
+    errors.NotAssigned: 409,
     errors.LeaseLost: 409,
     errors.Forgotten: 409,
     errors.NotKept: 409,

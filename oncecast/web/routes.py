@@ -55,8 +55,15 @@ REQUEST = Parameter(
     "proves that no other site sent it",
 )
 
+PARTITIONS = Parameter(
+    "partitions",
+    QUERY,
+    Annotated[int, Meta(ge=1, le=1000)],
+    "number of partitions (default: a plain topic)",
+)
+
 NAMES = (errors.InvalidTopic, errors.InvalidName)
-READS = (*NAMES, errors.NoSuchTopic)
+READS = (*NAMES, errors.NoSuchTopic, errors.Partitioned)
 ONE = (*READS, errors.NotSubscribed)
 
 TOPICS, MESSAGES, SUBSCRIPTIONS, CLUSTER = "topics", "messages", "subscriptions", "cluster"
@@ -105,10 +112,10 @@ OF_TOPICS = (
         shapes.Created,
         201,
         (200,),
-        (TOPIC,),
+        (TOPIC, PARTITIONS),
         shapes.PolicyBody,
         bare=True,
-        errors=(*NAMES, errors.TopicExists, errors.TooMany),
+        errors=(*NAMES, errors.TopicExists, errors.TooMany, errors.LevelTooLow),
     ),
     Operation(
         "PATCH",

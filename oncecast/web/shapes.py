@@ -136,6 +136,7 @@ class TopicShape(Shape):
     producers: int
     delayed: int
     subscriptions: int
+    partitions: int  # 0 for a plain topic
     policy: PolicyShape
     puts_per_second: float | None
 
@@ -215,6 +216,7 @@ class TopicDetails(Shape):
     subscriptions: list[SubscriptionShape]
     subscription_count: int
     partitions: list[Partition]  # empty for a plain topic
+    partition_of: str  # the topic that this topic is a partition of, or ""
     policy: PolicyShape
     puts_per_second: float | None
 

@@ -35,20 +35,23 @@ async def listed(call: Call) -> shapes.Topics:
             if name > call["after"] and name.startswith(call["prefix"]) and search in name.lower()
         ]
         views = found[: limit + 1] if count.whole else await described(call, found[: limit + 1])
+        more = len(views) > limit
+        views = views[:limit]
     else:
         view = await call.session.backend.topics(
             prefix=call["prefix"], after=call["after"], limit=limit, subscriptions=True
         )
-        views = [*view.topics]
-        if view.more and views:
-            return shapes.Topics(topics=shown(call, views), next=views[-1].name)
-    more = len(views) > limit
-    views = views[:limit]
-    return shapes.Topics(topics=shown(call, views), next=views[-1].name if more else None)
+        views, more = [*view.topics], view.more
+    following = views[-1].name if more and views else None
+    return shapes.Topics(topics=await shown(call, views), next=following)
 
 
-def shown(call: Call, views: list[TopicView]) -> list[shapes.TopicShape]:
-    return [topic_shape(each, rate_of(call, each.name)) for each in views]
+async def shown(call: Call, views: list[TopicView]) -> list[shapes.TopicShape]:
+    """Return the topics without their partitions, whose counts are in the topic's own."""
+    own = [each for each in views if not each.partition_of]
+    sums = await described(call, [each for each in own if each.partitions])
+    folded = {each.name: each for each in sums}
+    return [topic_shape(folded.get(each.name, each), rate_of(call, each.name)) for each in own]
 
 
 def rate_of(call: Call, topic: str) -> float | None:
@@ -77,7 +80,7 @@ async def described_one(call: Call) -> shapes.TopicDetails:
 
 async def created(call: Call) -> Answer:
     policy = policy_of(call.body or shapes.PolicyBody(), DEFAULT)
-    new = await call.client.create_topic(call.topic, policy)
+    new = await call.client.create_topic(call.topic, policy, partitions=call["partitions"])
     call.session.census.forget()
     return Answer(201 if new else 200, shapes.Created(name=call.topic, created=new))
 

@@ -102,6 +102,7 @@ def topic_shape(view: TopicView, rate: float | None) -> shapes.TopicShape:
         producers=view.producers,
         delayed=view.delayed,
         subscriptions=len(view.subscriptions),
+        partitions=view.partitions,
         policy=policy_shape(view.policy),
         puts_per_second=rate,
     )
@@ -124,6 +125,7 @@ def topic_details(
             shapes.Partition(name=each.name, first=each.first, end=each.next, bytes=each.bytes)
             for each in partitions
         ],
+        partition_of=view.partition_of,
         policy=policy_shape(view.policy),
         puts_per_second=rate,
     )

@@ -168,7 +168,8 @@ def test_node_that_does_not_answer_gives_a_status(tmp_path: Path) -> None:
         place.request("PUT", "/topics/t", {"keep_all": True})
         place.node.end(signal.SIGKILL)
         status, found = place.request("GET", "/topics/t")
-        assert (status, found["code"]) == (503, "no-quorum"), json.dumps(found)
+        known = {(503, "no-quorum"), (503, "not-connected"), (504, "timed-out")}
+        assert (status, found["code"]) in known, json.dumps(found)
         assert place.node.process.stderr is not None
         place.node.process.stderr.close()
         place.restart_node()

@@ -215,3 +215,22 @@ def test_responses_forbid_scripts_frames_and_caching(tmp_path: Path) -> None:
             assert missing.status == 404
 
     run(work())
+
+
+def test_partitioned_topic_is_listed_once_with_the_sums_over_its_partitions(tmp_path: Path) -> None:
+    """WEB-1"""
+
+    async def work() -> None:
+        async with calling(tmp_path) as call:
+            assert (await call("PUT", "/topics/t?partitions=3", KEEP)).status == 201
+            for number in (0, 2):
+                path = f"/topics/t%23{number}/messages"
+                assert (await call("POST", path, one("a"))).status == 200
+            (topic,) = (await call("GET", "/topics")).json["topics"]
+            assert (topic["name"], topic["partitions"], topic["end"]) == ("t", 3, 2)
+            part = (await call("GET", "/topics/t%232")).json
+            assert (part["partition_of"], part["end"]) == ("t", 1)
+            refused = await call("GET", "/topics/t/messages")
+            assert (refused.status, refused.json["code"]) == (409, "partitioned")
+
+    run(work())

@@ -166,11 +166,9 @@ def test_node_that_does_not_answer_gives_a_status(tmp_path: Path) -> None:
     """WEB-1: the web process outlives the node, and says what is wrong."""
     with placed(tmp_path / "data") as place:
         place.request("PUT", "/topics/t", {"keep_all": True})
-        place.node.end(signal.SIGKILL)
+        place.kill_node()
         status, found = place.request("GET", "/topics/t")
         known = {(503, "no-quorum"), (503, "not-connected"), (504, "timed-out")}
         assert (status, found["code"]) in known, json.dumps(found)
-        assert place.node.process.stderr is not None
-        place.node.process.stderr.close()
         place.restart_node()
         assert place.persist("GET", "/topics/t", None, {})["name"] == "t"

@@ -54,18 +54,19 @@ class Place:
         self.web = Web(self.at, self.address, *self._flags)
 
     def restart_node(self) -> None:
-        self._kill_node()
+        self.kill_node()
         self.node = Process("--data", str(self._data), "--listen", self.at)
 
-    def _kill_node(self) -> None:
-        self.node.end(signal.SIGKILL)
-        assert self.node.process.stderr is not None
-        self.node.process.stderr.close()
+    def kill_node(self) -> None:
+        if self.node.process.returncode is None:
+            self.node.end(signal.SIGKILL)
+            assert self.node.process.stderr is not None
+            self.node.process.stderr.close()
 
     def close(self) -> None:
         if self.web.process.poll() is None:
             self.web.end()
-        self._kill_node()
+        self.kill_node()
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None

@@ -127,11 +127,10 @@ class Application:
         headers = headers_of(scope)
         incoming = Incoming(headers, receive)
         try:
-            with self.hub.request():
-                found = await self._answer(scope, headers, incoming)
-                if isinstance(found, Events):
-                    await found.send(incoming.receive, send)
-                    return
+            found = await self._answer(scope, headers, incoming)
+            if isinstance(found, Events):
+                await found.send(incoming.receive, send)
+                return
         except OncecastError as error:
             found = refusal(error)
         except Exception as error:
@@ -160,7 +159,8 @@ class Application:
                 data = await self.hub.bodies.read(holding, headers, incoming.receive)
             body = decoded(operation, headers, data)
             call = Call(self.hub, session, operation, parameters, headers, body)
-            result = await operation.handler(call)
+            with self.hub.request():
+                result = await operation.handler(call)
         if operation.content == EVENTS:
             return Events(result, call)
         return answered(operation, result)

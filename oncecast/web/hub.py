@@ -21,8 +21,8 @@ class Hub:
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request in progress. Raise Overloaded if there are too many."""
-        if self.requests - self.waits - self.tails >= self.limits.requests:
+        """Count a request in progress, whose body has arrived. Raise Overloaded for too many."""
+        if self.requests - self.waits >= self.limits.requests:
             raise Overloaded(f"requests in progress (limit {self.limits.requests})")
         self.requests += 1
         try:

@@ -45,11 +45,16 @@ class Connection(H11Protocol):  # type: ignore[misc]
         """Return whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
+    @property
+    def expendable(self) -> bool:
+        """Return whether the connection is idle, or waits for the body of a request."""
+        return self.idle or (self.cycle.more_body and not self.cycle.response_started)
+
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.connections_max:
-            # The connection that has been idle for longest gives way to the new one.
-            oldest = next((each for each in self.server_state.order if each.idle), self)
+            # The connection that was last used the longest time ago gives way to the new one.
+            oldest = next((each for each in self.server_state.order if each.expendable), self)
             oldest.transport.abort()
             self.server_state.order.pop(oldest, None)
         self.server_state.order[self] = None

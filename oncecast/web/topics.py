@@ -112,7 +112,10 @@ async def subscriptions(call: Call) -> shapes.Subscriptions:
         views = [count.topics[name] for name in sorted(count.topics) if name >= after_topic]
         return page_of(views, after_topic, after_name, limit, None)
     found: list[TopicView] = []
-    after, total = before(after_topic), 0
+    after, total = after_topic, 0
+    if after_topic:
+        with suppress(NoSuchTopic):
+            found.append(await call.session.backend.describe(after_topic))
     for _ in range(PAGES_MAX):
         view = await call.session.backend.topics(after=after, limit=PAGE, subscriptions=True)
         found += [each for each in view.topics if each.subscriptions]
@@ -156,11 +159,6 @@ def parted(after: str) -> tuple[str, str]:
     if not colon or not (length.isascii() and length.isdecimal()) or len(length) > 4:
         raise InvalidArgument(f"after is {after!r:.80}", "use the value of `next`")
     return rest[: int(length)], rest[int(length) :]
-
-
-def before(topic: str) -> str:
-    """Return a name that is just before this topic in the order of topics."""
-    return topic[:-1] if topic else ""
 
 
 async def known(call: Call, topic: str, name: str) -> shapes.SubscriptionShape:

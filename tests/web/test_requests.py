@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -213,6 +214,27 @@ def test_responses_forbid_scripts_frames_and_caching(tmp_path: Path) -> None:
             assert reply.headers["cache-control"] == "no-store"
             missing = await call.raw("GET", "/%2e%2e/app.py", {"host": HOST})
             assert missing.status == 404
+
+    run(work())
+
+
+def test_subscriptions_are_listed_page_by_page(tmp_path: Path) -> None:
+    """WEB-1"""
+
+    async def work() -> None:
+        async with calling(tmp_path) as call:
+            wanted = [(topic, name) for topic in ("a", "b/c", "d") for name in ("s", "u")]
+            for topic, name in wanted:
+                await call("PUT", f"/topics/{topic.replace('/', '%2F')}/subscriptions/{name}")
+            found: list[tuple[str, str]] = []
+            after = ""
+            while after is not None:
+                page = (await call("GET", f"/subscriptions?limit=2&after={after}")).json
+                found += [(each["topic"], each["name"]) for each in page["subscriptions"]]
+                after = page["next"] and quote(page["next"], safe="")
+            assert found == wanted
+            one_topic = (await call("GET", "/subscriptions?topic=d")).json["subscriptions"]
+            assert [each["name"] for each in one_topic] == ["s", "u"]
 
     run(work())
 

@@ -133,6 +133,16 @@ class Listener:
         for name in ("uvicorn.error", "uvicorn.access"):  # a hostile client could fill the log
             logging.getLogger(name).addHandler(logging.NullHandler())
             logging.getLogger(name).propagate = False
+        server = self._server = Uvicorn(self._configured())
+        server.lifespan = server.config.lifespan_class(server.config)
+        server.server_state.order = {}  # connections, those used last at the end
+        listener = await self._listen(server)
+        server.servers, server.started = [listener], True
+        self._port = listener.sockets[0].getsockname()[1]
+        self._ticking = asyncio.create_task(server.main_loop())
+        return self
+
+    def _configured(self) -> uvicorn.Config:
         config = uvicorn.Config(
             self._app,
             http=self._protocol,
@@ -148,19 +158,19 @@ class Listener:
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
         config.load()
-        server = self._server = Uvicorn(config)
-        server.lifespan = config.lifespan_class(config)
-        server.server_state.order = {}  # connections, those used last at the end
+        return config
+
+    async def _listen(self, server: Uvicorn) -> asyncio.Server:
         loop = asyncio.get_running_loop()
 
         def connection() -> asyncio.Protocol:
             protocol: asyncio.Protocol = self._protocol(
-                config=config, server_state=server.server_state, app_state={}, _loop=loop
+                config=server.config, server_state=server.server_state, app_state={}, _loop=loop
             )
             return protocol
 
         try:
-            listener = await loop.create_server(
+            return await loop.create_server(
                 connection,
                 self._host,
                 self._port,
@@ -172,10 +182,6 @@ class Listener:
             raise CannotListen(
                 f"cannot listen on {self._host}:{self._port}: {error.strerror}"
             ) from error
-        server.servers, server.started = [listener], True
-        self._port = listener.sockets[0].getsockname()[1]
-        self._ticking = asyncio.create_task(server.main_loop())
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None

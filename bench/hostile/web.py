@@ -8,7 +8,8 @@ grown.
     python -m bench.hostile.web [--requests 1000000] [--slow 80] [--seed 1] [--json FILE]
 
 The node, the web process and all clients use loopback addresses, and are stopped at the end. The
-exit status is 1 if an answer was wrong, a message was changed, or the process has grown.
+exit status is 1 if an answer was wrong, a message was changed, or the process has grown. After
+SIGINT or SIGTERM, the run ends early and reports what it has found.
 """
 
 from __future__ import annotations
@@ -205,6 +206,7 @@ class Outcome:
     slow_closed: int = 0
     memory_mb: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    stopped: bool = False
 
     def count(self, kind: str, each: Request, status: int) -> None:
         self.requests += 1
@@ -223,7 +225,7 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self) -> None:
-        while self._outcome.requests < self._limit:
+        while self._outcome.requests < self._limit and not self._outcome.stopped:
             batch = self._batch()
             try:
                 async with asyncio.timeout(ANSWER):
@@ -321,6 +323,9 @@ def memory_mb(pid: int) -> float:
 
 async def attack(port: int, pid: int, requests: int, slow_count: int, seed: int) -> Outcome:
     outcome, began = Outcome(), perf_counter()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, setattr, outcome, "stopped", True)
     dragging = [asyncio.create_task(slow(port, each, outcome)) for each in range(slow_count)]
     for share in (WARM, 1.0):
         clients = [

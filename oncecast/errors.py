@@ -538,7 +538,10 @@ RULES = "administrative requests to a process that does not know the rules of it
 
 @with_fields
 class Overloaded(OncecastError):
-    """The node, or the client's buffer, cannot accept more requests at the moment."""
+    """The node, or the client's buffer, cannot accept more requests at the moment.
+
+    If a call raises this error after a timeout, the node may have executed an earlier copy of it.
+    """
 
     what: str
 

@@ -20,7 +20,7 @@ from tests.seeds import seeds
 PER_TEST = 10
 REVIVED = (141, 170, 197, 202)  # seeds in which a late request revives a worker
 # Seeds in which a late request revives a worker of an earlier process.
-REVIVED_EARLIER = (786, 816, 1107)
+REVIVED_EARLIER = (786, 816, 1107, 6000458)
 WRONG_CLOCKS = (397, 1179)  # seeds in which the clock of an idle group is behind
 # `oncecast sim run workers` runs any number of seeds.
 

@@ -13,7 +13,8 @@ from oncecast.broker.machine import Machine
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Appended, Opened, Published, Staged
+from oncecast.wire.results import Appended, Opened, Published, SourceOpened, Staged
+from oncecast.wire.transactions import EndTransaction
 from tests.broker.machine_steps import Steps
 from tests.broker.test_timekeeping import Leader
 
@@ -282,3 +283,22 @@ def test_leader_checks_for_idle_sources_regularly() -> None:
     leader.do(do.PublishStaged("query", 0, ("part",), 0))
     leader.wait(2 * IDLE / 1e6)
     assert not leader.service.machine.registry.staging.sources
+
+
+def test_source_that_opens_or_ends_transactions_is_not_idle() -> None:
+    """TXN-1 SVC-9"""
+    steps = Days()
+
+    def use(command: do.OpenSource | EndTransaction) -> int:
+        steps.wait(IDLE - 1)
+        found = steps.apply(replace(command, at=steps.now))
+        return found.epoch if isinstance(found, SourceOpened) else 0
+
+    open_source = do.OpenSource("copier", "inc", "t", 0)
+    epoch = use(open_source)
+    abort = EndTransaction("copier", "t", epoch, 0, 0, 0, commit=False)
+    assert (use(abort), use(abort), use(open_source)) == (0, 0, epoch)
+    steps.wait(IDLE - 1)
+    assert "copier" in steps.machine.registry.staging.sources
+    steps.wait(1)
+    assert "copier" not in steps.machine.registry.staging.sources

@@ -73,3 +73,25 @@ def test_waiting_reads_are_answered_in_limited_batches() -> None:
     assert lease_queue.due(leased=False) == []
     assert protocol.drain() == []
     assert lease_queue._of_client == {}
+
+
+def test_late_read_does_not_delay_the_reads_that_wait_for_their_turn() -> None:
+    """SVC-3: the timer fires at once, and must not be set again."""
+    protocol = StandIn()
+    lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())
+    for number in range(TURN + 1):
+        lease_queue.add(ANN, Question(number))
+    lease_queue.due(leased=True)
+    protocol.drain()
+    lease_queue.add(BOB, Question(1))
+    assert protocol.drain() == []
+
+
+def test_client_that_returns_may_queue_reads_again() -> None:
+    """SEC-3: the limit counts only reads that wait."""
+    lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
+    for number in range(QUEUED_OF_CLIENT_MAX):
+        lease_queue.add(ANN, Question(number))
+    lease_queue.forget(ANN)
+    lease_queue.add(ANN, Question(1))
+    assert lease_queue.take() == [(ANN, Question(1))]

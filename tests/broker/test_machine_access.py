@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from oncecast.broker import moves, state
+from oncecast.broker import granting, moves, state
 from oncecast.broker.granting import LOCKED
 from oncecast.broker.machine import Machine
 from oncecast.security.access import hash_of
@@ -243,3 +243,33 @@ def test_group_without_topics_refuses_users() -> None:
     steps.apply(moves.Found("g", first=False))
     assert steps.apply(ROOT) == NotHere("")
     assert steps.machine.registry.access.open
+
+
+def test_token_without_a_lifetime_never_expires() -> None:
+    """SEC-2"""
+    access = secured(replace(TOKEN, at=5000)).machine.registry.access
+    assert access.principal_of_token("id.secret", 1 << 60) == "ann"
+
+
+def test_principal_may_have_as_many_rules_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(granting, "RULES_OF_PRINCIPAL_MAX", 2)
+    steps = secured(ANN, PUT, NAME)
+    more = do.Allow(Rule("ann", ("read",), "u"))
+    assert steps.apply(more) == TooMany("rules of one principal", 2)
+
+
+def test_group_above_a_limit_may_still_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPS-2: another version may have allowed more."""
+    other = do.AddUser("bob", KEYS)
+    steps = secured(ANN, other, TOKEN, replace(TOKEN, id="two"), PUT, NAME)
+    for limit in ("USERS_MAX", "TOKENS_MAX", "RULES_MAX", "RULES_OF_PRINCIPAL_MAX"):
+        monkeypatch.setattr(granting, limit, 1)
+    for command in (
+        do.AddUser("ann", OTHER_KEYS),
+        do.RevokeToken("two"),
+        do.RemoveUser("bob"),
+        do.Disallow(PUT.rule),
+    ):
+        changed = steps.apply(command)
+        assert isinstance(changed, AccessSet), command
+        assert not changed.already

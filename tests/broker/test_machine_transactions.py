@@ -625,3 +625,18 @@ def test_random_commands_reach_each_outcome() -> None:
         *("SourceOpened", "Staged"),
     }
     assert found["committed"] > 100
+
+
+def test_open_advances_the_clock() -> None:
+    """SVC-9: otherwise an unused record would look older than it is."""
+    desk = Desk()
+    desk.now += 500
+    desk.begin("inc-2")
+    assert desk.machine.registry.clock.now == desk.now
+
+
+def test_epoch_that_no_process_has_is_fenced() -> None:
+    """TXN-1"""
+    desk = Desk()
+    assert desk.end(outputs=(out(),), epoch=desk.epoch + 1) == errors.Fenced(desk.epoch)
+    assert desk.kept("u") == []

@@ -11,7 +11,15 @@ from oncecast.broker import queue as queues
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Buried, Leased, Settled, Subscribed
+from oncecast.wire.results import (
+    Buried,
+    Leased,
+    Settled,
+    SourceOpened,
+    Subscribed,
+    TransactionEnded,
+)
+from oncecast.wire.retention import Policy
 from oncecast.wire.sharing import (
     EXHAUSTED,
     WINDOW_MAX,
@@ -19,6 +27,8 @@ from oncecast.wire.sharing import (
     Settle,
     Shared,
 )
+from oncecast.wire.transactions import Accepted, EndTransaction
+from tests.broker.machine_steps import Steps
 from tests.broker.test_machine_moves import Move
 from tests.broker.test_machine_shared import DEAD, SETTINGS, S, Work, dead
 
@@ -278,3 +288,81 @@ def test_release_of_a_move_keeps_the_order_of_a_key() -> None:
     after = importer.apply(do.Lease("t", "w", importer.now, (("bob", 9),)))
     assert isinstance(after, Leased)
     assert [each.runs for each in after.grants] == [((4, 1),)]
+
+
+# Limits and names of a new subscription.
+
+
+def test_subscription_needs_a_valid_name() -> None:
+    """SVC-7"""
+    work = Work(replace(SETTINGS, dead_letters="dead"))
+    assert work.share(replace(SETTINGS, dead_letters="dead"), "") == errors.InvalidName(
+        "subscription"
+    )
+
+
+def test_subscription_without_a_delivery_limit_needs_no_place_for_dead_letters() -> None:
+    """WRK-2: the first rejected message creates their topic."""
+    for deliveries_max, expected in ((0, Subscribed), (1, errors.TooMany)):
+        steps = Steps(Limits(topics_max=1))
+        shared = replace(SETTINGS, deliveries_max=deliveries_max)
+        command = do.SubscribeShared("t", "s", do.FromNew(), 0, shared)
+        assert isinstance(steps.apply(command), expected)
+        assert list(steps.machine.registry.sharing) == ["t"][: 1 - deliveries_max]
+
+
+def test_number_of_shared_subscriptions_is_limited() -> None:
+    """SEC-3"""
+    work = Work(limits=Limits(subscriptions_max=1))
+    assert work.share(SETTINGS, "second") == errors.TooMany("subscriptions of the topic", 1)
+
+
+def test_invalid_worker_gets_no_messages() -> None:
+    """SVC-7"""
+    work = Work()
+    leased = work.apply(do.Lease("t", "s", work.now, (("", 2), ("ann", 1))))
+    assert isinstance(leased, Leased)
+    assert [(each.worker, each.runs) for each in leased.grants] == [("ann", ((0, 1),))]
+
+
+def test_only_a_lease_without_requests_deletes_idle_workers() -> None:
+    """WRK-3: each version must compute the same state."""
+    work = Work()
+    (grant,) = work.lease(ann=1)
+    work.settle(accept=((grant.token, 0, 1),))
+    work.now += WORKER_IDLE_US + S
+    work.lease(bob=1)
+    assert list(work.queue.workers) == ["ann", "bob"]
+    work.lease()
+    assert list(work.queue.workers) == ["bob"]
+
+
+def test_dead_letter_topic_drops_letters_over_its_size() -> None:
+    """WRK-2 SVC-5: the policy applies to letters as to messages."""
+    work = Work(replace(SETTINGS, deliveries_max=1), messages=3)
+    work.apply(do.SetPolicy(DEAD, work.now, Policy(bytes_max=15)))
+    (grant,) = work.lease(ann=3)
+    work.settle(reject=((grant.token, 0, 3, ""),))
+    for offset in range(3):
+        assert work.bury(offset) == Buried(True, offset)
+    index = work.machine.registry.topics[DEAD].index
+    assert (index.first, index.next) == (2, 3)
+
+
+def test_letters_and_workers_keep_their_times_during_a_dispute() -> None:
+    """SVC-9: letters get the newest time, and workers the trusted one."""
+    work = Work(replace(SETTINGS, deliveries_max=1), 3, LIMITS, 30 * DAY)
+    first, second = work.lease(ann=1, bob=1)
+    work.settle(reject=((first.token, 0, 1, ""),))
+    trusted = work.machine.registry.clock.trusted
+    work.now += DAY
+    work.bury(0)
+    clock = work.machine.registry.clock
+    assert (clock.now, clock.trusted) == (work.now, trusted)
+    assert work.machine.registry.topics[DEAD].index._times[0] == work.now
+    end = EndTransaction("src", "t", 0, 0, 0, work.now)
+    opened = work.apply(do.OpenSource("src", "inc", "t", work.now))
+    assert isinstance(opened, SourceOpened)
+    done = (Accepted("t", "s", "bob", ((second.token, 1, 1),)),)
+    assert isinstance(work.apply(replace(end, epoch=opened.epoch, accepted=done)), TransactionEnded)
+    assert work.queue.workers["bob"].used == work.machine.registry.clock.trusted < work.now

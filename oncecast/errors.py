@@ -11,7 +11,7 @@ OncecastError
 ├── Revoked                                          the outcome is unknown
 ├── OutOfRange · MessagesLost                        the topic has no message at this offset
 ├── NotStaged · OldNumber · OtherContent · TakenOver staged puts
-├── NotAcknowledged                                  a transaction was aborted
+├── NotAcknowledged · NotDecided                      a transaction was aborted
 ├── NotKept · BadBatch
 ├── Forgotten                                        the outcome of a put is unknown
 ├── Overloaded · TimedOut ── NoQuorum                try again later
@@ -486,6 +486,22 @@ class NotAcknowledged(OncecastError):
 
 
 @with_fields
+class NotDecided(OncecastError):
+    """A transaction was aborted, because the groups of its topics did not agree in time.
+
+    Nothing was put or acknowledged.
+    """
+
+    source: str
+
+    code = "not-decided"
+    message = (
+        "the transaction of {source!r} was aborted, because it was not decided within 10 seconds"
+    )
+    remedy = "run the transaction again"
+
+
+@with_fields
 class NotKept(OncecastError):
     """The caller asked to keep the messages, but the topic would drop them immediately."""
 
@@ -533,6 +549,7 @@ class Forgotten(OncecastError):
 
 # Nodes send these strings as `what`, so they must not change.
 DISK = "data on the node's disk"
+UNDECIDED = "transactions that are not decided yet"
 RULES = "administrative requests to a process that does not know the rules of its ring yet"
 
 
@@ -555,6 +572,8 @@ class Overloaded(OncecastError):
             self.message = "the node's disk is full"
         elif self.what == RULES:
             self.message = "the process has just joined its ring and has no access rules yet"
+        elif self.what == UNDECIDED:
+            self.message = "a transaction that is not decided yet has messages of the subscription"
 
 
 class TimedOut(OncecastError, TimeoutError):

@@ -52,6 +52,8 @@ class Administering:
             refusal = registry.refusal_to_make(command.topic)
             if refusal is not None:
                 return refusal
+            if command.partitions and registry.is_awaited(command.topic):
+                return TopicExists(command.topic)  # a held share will make it
             made = registry.make(command.topic, command.policy, declared=True)
             made.partition_of = command.partition_of
             if command.partitions:

@@ -36,7 +36,7 @@ from oncecast.broker.events import (
 from oncecast.broker.guard import PrincipalOf, anonymous
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.partitioning import ConsumerGroup
-from oncecast.broker.queue import Queue
+from oncecast.broker.queue import HOLDER, Queue
 from oncecast.broker.service import Service
 from oncecast.broker.sharing import dead_letters
 from oncecast.broker.sizes import read_fault, size_fault
@@ -334,7 +334,7 @@ class Gateway(Protocol):
             state.bytes -= size
             self.accounts.end(state.account, 1, size)
             answer = Answer(id, event.result)
-            if once and not isinstance(event.result, errors.NotHere):
+            if once and not isinstance(event.result, errors.NotHere | errors.Overloaded):
                 state.remember(answer)
             if self._pumping:
                 self._answers.append((client, answer))
@@ -590,7 +590,7 @@ def shared_view(topic: str, name: str, queue: Queue, *, alone: bool) -> SharedVi
     return SharedView(
         queue.settings,
         dead_letters(topic, name, queue.settings),
-        sum(1 for each in queue.workers.values() if each.held),
+        sum(1 for each in queue.workers.values() if each.held and each.name != HOLDER),
         leased,
         len(queue.open) - leased - dead,
         dead,

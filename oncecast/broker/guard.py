@@ -39,6 +39,7 @@ from oncecast.wire.frames import (
     WorkEnded,
 )
 from oncecast.wire.partitions import is_partition
+from oncecast.wire.ring_transactions import ResolveTransaction
 from oncecast.wire.transactions import EndTransaction
 
 PrincipalOf = Callable[[NodeId], str]
@@ -47,12 +48,12 @@ PrincipalOf = Callable[[NodeId], str]
 OF_LEADER = (Call, Fetch, Work, Look, Scan, Govern, LookAccess, LookBroker)
 OF_OWNER = (Call, Fetch, Work, Look, Scan, LookBroker)
 
-Publish = PublishStaged | EndTransaction
+Publish = PublishStaged | EndTransaction | ResolveTransaction
 DENIED = Denied()
 ADMINISTRATIVE = (MANAGE, ADMIN)
 # Commands that may append to more topics, or acknowledge messages of other topics.
 OF_PARTITION = CreateTopic | DeleteTopic  # commands that say which topic a partition belongs to
-PUTTING = PublishStaged | SubscribeShared | EndTransaction
+PUTTING = PublishStaged | SubscribeShared | EndTransaction | ResolveTransaction
 
 
 def anonymous(client: NodeId) -> str:
@@ -174,7 +175,7 @@ class Guard:
         self,
         access: Access,
         principal: str,
-        command: PublishStaged | SubscribeShared | EndTransaction,
+        command: PublishStaged | SubscribeShared | EndTransaction | ResolveTransaction,
     ) -> bool:
         """Return whether the principal may put to the topics that the command appends to.
 
@@ -242,7 +243,7 @@ def guard_of_replica(
 
     def staged(command: Publish) -> Iterable[str]:
         registry = service.machine.registry
-        ends = isinstance(command, EndTransaction)
+        ends = isinstance(command, EndTransaction | ResolveTransaction)
         key_of = registry.transaction_key if ends else registry.source_key
         key = key_of(command.source, command.topic)
         return registry.staging.topics(key, command.number)

@@ -14,10 +14,12 @@ import google_crc32c
 
 from oncecast.broker import moves, state
 from oncecast.broker.administering import Administering
+from oncecast.broker.contents import Contents
 from oncecast.broker.delays import position
 from oncecast.broker.dividing import Dividing
 from oncecast.broker.extent import Extent
 from oncecast.broker.granting import Granting
+from oncecast.broker.holding import Holding
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.moving import Moving
 from oncecast.broker.producing import Producing
@@ -31,6 +33,13 @@ from oncecast.wire.errors import InvalidName, NoSuchTopic, NotHere, Partitioned
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.results import Result
+from oncecast.wire.ring_transactions import (
+    ConfirmTransactions,
+    DecideTransaction,
+    ExpireTransaction,
+    PrepareTransaction,
+    ResolveTransaction,
+)
 from oncecast.wire.transactions import EndTransaction
 
 OF_ACCESS = get_args(do.AccessCommand)
@@ -175,8 +184,10 @@ class Machine:
         administering, producing = Administering(registry), Producing(registry)
         subscribing, publishing = Subscribing(registry), Publishing(registry)
         moving, granting, sharing = Moving(registry), Granting(registry), Sharing(registry)
-        transacting = Transacting(registry, publishing, sharing)
         dividing = Dividing(registry)
+        contents = Contents(registry, publishing, sharing)
+        holding = Holding(registry, contents)
+        transacting = Transacting(registry, contents, holding)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
@@ -210,6 +221,11 @@ class Machine:
             RemoveGroup: dividing.remove_group,
             Enlist: dividing.enlist,
             LeaveGroup: dividing.leave,
+            PrepareTransaction: transacting.end,
+            DecideTransaction: transacting.end,
+            ResolveTransaction: holding.resolve,
+            ExpireTransaction: holding.expire,
+            ConfirmTransactions: holding.confirm,
             moves.Found: moving.found,
             moves.Retire: moving.retire,
             moves.Claim: moving.claim,

@@ -27,6 +27,11 @@ from oncecast.wire.frames import (
     Work,
 )
 from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
+from oncecast.wire.ring_transactions import (
+    DecideTransaction,
+    PrepareTransaction,
+    ResolveTransaction,
+)
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
 
@@ -60,7 +65,7 @@ def of_source(asked: do.PublishStaged | do.DropStaged | do.CloseSource) -> Need:
     return PUT if asked.topic else PUTS, asked.topic, asked.source
 
 
-def of_transaction(asked: do.OpenSource | EndTransaction) -> Need:
+def of_transaction(asked: do.OpenSource | EndTransaction | ResolveTransaction) -> Need:
     """Return the permission needed for a transaction. The guard also checks what it names."""
     return PUTS, "", asked.source
 
@@ -100,6 +105,9 @@ COMMANDS: dict[type, Needs] = {
     RemoveGroup: of_subscription,
     Enlist: of_subscription,
     LeaveGroup: of_subscription,
+    PrepareTransaction: of_transaction,
+    DecideTransaction: of_transaction,
+    ResolveTransaction: of_transaction,
     do.AddUser: of_admin,
     do.RemoveUser: of_admin,
     do.CreateToken: of_admin,

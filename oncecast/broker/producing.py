@@ -41,6 +41,8 @@ class Producing:
         producer = topic.producers.get(command.producer) if topic is not None else None
         if producer is None and command.expected > 0:
             return Fenced(0)
+        if registry.is_reserved(command.topic, command.producer):
+            return NameInUse(command.topic, command.producer)
         if topic is None:
             if not command.create:
                 return registry.missing(command.topic)

@@ -270,7 +270,7 @@ def epoch_fault(source: Source | None, command: Stage) -> Fenced | None:
 def known_part(source: Source, command: Stage) -> bool:
     """Return whether the part is already staged, or its number is published or ended."""
     if source.opening is not None:
-        late = source.opening.has_ended(command.number)
+        late = source.opening.has_ended(command.number) or command.number in source.held
     else:
         late = command.number <= source.published
     return late or command.part in source.staged.get(command.number, {})

@@ -28,6 +28,7 @@ from oncecast.broker.endings import Endings, Grant
 from oncecast.broker.index import Index
 from oncecast.broker.key_lines import KeyLines
 from oncecast.broker.retries import TIDY_MIN, Retries
+from oncecast.wire.limits import NAME_BYTES_MAX
 from oncecast.wire.sharing import (
     BY_BACKOFF,
     EXHAUSTED,
@@ -57,6 +58,10 @@ WAITING, BLOCKED, DEAD = Condition
 # Limits on expiry. Results depend on these limits, so they must never change.
 DEAD_MAX = 10_000  # maximum dead messages that wait for burial; at this limit, no more expire
 BATCHES_MAX = 10_000  # maximum number of batches that expire in one command
+
+# The name under which undecided transactions hold messages. It is too long for a worker.
+HOLDER = "transaction".ljust(NAME_BYTES_MAX + 1)
+NEVER_ENDS = 1 << 62  # the end of such a lease; a correction of the clock does not change it
 
 
 class Expiry(NamedTuple):
@@ -97,6 +102,7 @@ class Held(NamedTuple):
     death: Death | None
 
 
+# Long, because every change of a message's condition is here.
 class Queue:
     __slots__ = (
         "_ending",
@@ -369,7 +375,8 @@ class Queue:
         known.held += len(offsets)
         self.leased += len(offsets)
         self.open.update(dict.fromkeys(offsets, grant))
-        self._ending.add(grant)
+        if until != NEVER_ENDS:
+            self._ending.add(grant)
 
     # -- settlements --
 
@@ -432,6 +439,35 @@ class Queue:
                 self.close(offset)
         self.workers[worker].used = now
 
+    # -- transactions across groups: a transaction holds messages until it is decided --
+
+    def hold(self, worker: str, runs: tuple[Run, ...], now: int) -> None:
+        """Take messages from the worker that holds them. Their tokens stay the same."""
+        holder = self.workers.setdefault(HOLDER, Worker(HOLDER, now))
+        for run in runs:
+            held = []
+            for offset, grant in self._current(worker, run, []):
+                self._unlease(offset, grant)
+                held.append(offset)
+            if held:
+                self._hold(holder, run[0], NEVER_ENDS, held)
+
+    def end_hold(self, runs: tuple[Run, ...], now: int, *, accept: bool) -> None:
+        """Settle held messages, or deliver them again after their backoff.
+
+        Messages are not held any more if a seek has moved the subscription since.
+        """
+        for run in runs:
+            for offset, grant in self._current(HOLDER, run, []):
+                if accept:
+                    self._unlease(offset, grant)
+                    self.close(offset)
+                else:
+                    self._put_back(offset, grant, now, BY_BACKOFF, Death(EXHAUSTED))
+        holder = self.workers.get(HOLDER)
+        if holder is not None and not holder.held:
+            del self.workers[HOLDER]
+
     def _renew(self, worker: str, run: Run, now: int, stale: list[tuple[int, int]]) -> None:
         renewed = []
         for offset, grant in self._current(worker, run, stale):
@@ -488,7 +524,8 @@ class Queue:
     def shift(self, by: int) -> None:
         """Move all deadlines, because the clock was corrected. 0 stays: it means at once."""
         self._retries.shift(by)
-        grants = [grant for worker in self.workers.values() for grant in worker.grants]
+        workers = [each for each in self.workers.values() if each.name != HOLDER]
+        grants = [grant for worker in workers for grant in worker.grants]
         for grant in grants:
             grant.until += by
         self._ending = Endings(grants)
@@ -512,8 +549,7 @@ class Queue:
 
     def restore(self, messages: Iterable[Held]) -> None:
         """Add the messages of a snapshot. The workers must exist."""
-        grants: dict[tuple[int, int], list[int]] = {}
-        owner: dict[int, str] = {}
+        grants: dict[tuple[int, int, str], list[int]] = {}
         for each in messages:
             offset = each.offset
             self._order.append(offset)
@@ -522,16 +558,15 @@ class Queue:
             if each.key:
                 self._lines.add(offset, each.key)
             if each.condition < 0:
-                grants.setdefault((each.token, each.time), []).append(offset)
-                owner[each.token] = each.worker
+                grants.setdefault((each.token, each.time, each.worker), []).append(offset)
             elif each.condition == WAITING:
                 self._wait(offset, each.time)
             elif each.condition == DEAD:
                 self._die(offset, each.death or Death(REJECTED))
             else:
                 self.open[offset] = BLOCKED
-        for (token, until), offsets in grants.items():
-            self._hold(self.workers[owner[token]], token, until, offsets)
+        for (token, until, worker), offsets in grants.items():
+            self._hold(self.workers[worker], token, until, offsets)
 
 
 def backoff(settings: Shared, count: int) -> int:

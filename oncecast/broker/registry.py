@@ -74,9 +74,33 @@ class Registry:
             parts += source.parts()
             if source.used > retiming.above:
                 source.used = retiming.rule(source.used)
+            for share in source.held.values():
+                if share.time > retiming.above:
+                    share.time = retiming.rule(share.time)
         for part in parts:
             if part.time > retiming.above:
                 part.time = retiming.rule(part.time)
+
+    def is_held(self, topic: str, subscription: str, epoch: int) -> bool:
+        """Return whether an undecided transaction holds messages of the reader with this epoch."""
+        tag = tag_of(topic)
+        return any(
+            share.holds(topic, subscription, epoch)
+            for key, source in self.staging.unsettled.items()
+            if topic_of_key(key) == tag
+            for share in source.held.values()
+        )
+
+    def is_reserved(self, topic: str, producer: str) -> bool:
+        """Return whether a held share will put to the topic as this producer."""
+        source = self.staging.unsettled.get(self.transaction_key(producer, topic))
+        return source is not None and source.will_put_to(topic)
+
+    def is_awaited(self, topic: str) -> bool:
+        """Return whether a held share will put to the topic."""
+        tag, unsettled = tag_of(topic), self.staging.unsettled
+        mine = (source for key, source in unsettled.items() if topic_of_key(key) == tag)
+        return any(source.will_put_to(topic) for source in mine)
 
     def new_epoch(self) -> int:
         self.last_epoch += 1
@@ -180,6 +204,8 @@ class Registry:
         if known is None:
             return False
         self.staging.close(key)
+        if known.unsettled:
+            return True
         # A late copy of a publish expects an older epoch, so it publishes nothing.
         self.staging.floor = self.last_epoch
         source, topics = key, list(self.topics.values())

@@ -13,7 +13,7 @@ leading, the service drops open proposals, and clients must ask the next leader.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import Random
 from typing import ClassVar, NamedTuple, cast, get_args
@@ -35,14 +35,17 @@ from oncecast.broker.events import (
     SharedChanged,
     Upkept,
 )
+from oncecast.broker.holding import output_part
 from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
 from oncecast.broker.releasing import Releaser
 from oncecast.broker.timekeeping import Timekeeper
+from oncecast.broker.transacting import ABORTED
 from oncecast.errors import Corrupt, Outdated
 from oncecast.kernel.compiling import mypyc_attr
 from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.kernel.topic_tag import tag_of
 from oncecast.replication.events import (
     Compact,
     Compare,
@@ -59,7 +62,15 @@ from oncecast.replication.events import (
 from oncecast.wire import commands as do
 from oncecast.wire import errors, levels
 from oncecast.wire.limits import LIMITS, Limits
-from oncecast.wire.results import Published, Result, SettlesDone, Ticked, TransactionEnded
+from oncecast.wire.results import (
+    Published,
+    Result,
+    SettlesDone,
+    Ticked,
+    TransactionEnded,
+    TransactionPrepared,
+)
+from oncecast.wire.ring_transactions import PrepareTransaction, ResolveTransaction
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
 
@@ -363,6 +374,9 @@ class Service(Protocol):
             self.emit(Dispatched(command, result))
         elif isinstance(command, do.SubscribeShared):
             self.emit(SharedChanged(command.topic))
+        elif isinstance(command, ResolveTransaction):
+            for change in changes_of_share(command.topic, result, self.machine.registry.sharing):
+                self.emit(change)
         elif isinstance(command, do.SetLimits):
             self._note_level()
         elif isinstance(result, Ticked):
@@ -385,6 +399,10 @@ class Service(Protocol):
                 self._tell_changed(found.topic)
             for accepted in command.accepted:
                 self.emit(SharedChanged(accepted.topic))
+
+        elif isinstance(result, TransactionPrepared) or result == ABORTED:
+            for change in changes_of_share(command.topic, result, self.machine.registry.sharing):
+                self.emit(change)
 
     def _tell_changed(self, topic: str) -> None:
         self.emit(Changed(topic))
@@ -589,6 +607,17 @@ class RecentBatches:
             self._bytes -= len(oldest.batch) + 256
 
 
+def changes_of_share(
+    tag: str, result: Result, sharing: Iterable[str]
+) -> Iterator[Changed | SharedChanged]:
+    """Yield the topics that a share has put to, and those whose workers may get other messages."""
+    for each in result.ranges if isinstance(result, TransactionEnded) else ():
+        yield Changed(each.topic)
+    for name in sharing:
+        if tag_of(name) == tag_of(tag):
+            yield SharedChanged(name)
+
+
 def carried(command: AnyCommand, topic: str) -> do.Put | do.Stage:
     """Return the command that first stored the topic's batch. A transaction stores several."""
     while isinstance(command, do.Carry | Import | do.Bury):
@@ -596,7 +625,8 @@ def carried(command: AnyCommand, topic: str) -> do.Put | do.Stage:
     if isinstance(command, EndTransaction):
         (found,) = (each for each in command.outputs if each.topic == topic)
         facts = (topic, found.count, found.size, command.at, found.batch)
-        return do.Stage(command.source, command.number, "", *facts, epoch=command.epoch)
+        part = output_part(topic) if isinstance(command, PrepareTransaction) else ""
+        return do.Stage(command.source, command.number, part, *facts, epoch=command.epoch)
     assert isinstance(command, do.Put | do.Stage), f"a {type(command).__name__} has no batch"
     if isinstance(command, do.TimedPut):  # the state machine already has the times
         put = command

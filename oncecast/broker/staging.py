@@ -13,6 +13,10 @@ refused.
 
 A source that was opened for transactions has an epoch instead of runs. The parts of a transaction
 have the number of the transaction. The results of transactions are kept until the client has them.
+
+On a ring, a group holds its share of a transaction until the transaction is decided. Until then,
+nothing drops the parts of the share. The coordinator keeps its decision until all participants have
+published their shares (see `wire.ring_transactions`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from oncecast.broker.live_slots import LiveSlots
 from oncecast.wire.commands import PublishStaged
 from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.results import PublishedRange, TransactionEnded
+from oncecast.wire.ring_transactions import Share
+from oncecast.wire.transactions import Accepted, Consumed
 
 
 def key_of_source(source: str, topic: str) -> str:
@@ -82,8 +88,45 @@ class Opening:
                 del self.results[epoch, number]
 
 
+class HeldShare:
+    """A share of a transaction that waits for the decision of its coordinator."""
+
+    __slots__ = ("accepted", "consumed", "coordinator", "epoch", "parts", "time")
+
+    def __init__(
+        self,
+        epoch: int,
+        coordinator: Share,
+        parts: tuple[str, ...],
+        consumed: tuple[Consumed, ...],
+        accepted: tuple[Accepted, ...],
+        time: int,
+    ) -> None:
+        self.epoch, self.coordinator, self.parts = epoch, coordinator, parts
+        self.consumed, self.accepted = consumed, accepted
+        self.time = time  # when the group began to hold the share
+
+    def holds(self, topic: str, subscription: str, epoch: int) -> bool:
+        """Return whether the share holds messages of the reader with this epoch."""
+        for each in self.consumed:
+            if (each.topic, each.subscription, each.epoch) == (topic, subscription, epoch):
+                return True
+        return False
+
+
 class Source:
-    __slots__ = ("digest", "epoch", "opening", "published", "ranges", "runs", "staged", "used")
+    __slots__ = (
+        "decisions",
+        "digest",
+        "epoch",
+        "held",
+        "opening",
+        "published",
+        "ranges",
+        "runs",
+        "staged",
+        "used",
+    )
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch  # assigned by the last refusal
@@ -94,12 +137,20 @@ class Source:
         self.runs: tuple[str, ...] = ()  # runs in order; the last one is current
         self.opening: Opening | None = None  # None if it was never opened for transactions
         self.staged: dict[int, dict[str, Part]] = {}  # by number, then by part name
+        self.held: dict[int, HeldShare] = {}  # by number; its parts are in `staged`
+        # Participants that may not have published yet, by epoch and number.
+        self.decisions: dict[tuple[int, int], dict[str, Share]] = {}
 
     @property
     def idle(self) -> bool:
         """Return whether the record can be deleted: it is empty and fences no run."""
         fences = self.runs or self.opening is not None
-        return self.published < 0 and not self.staged and not fences
+        return self.published < 0 and not self.staged and not fences and not self.unsettled
+
+    @property
+    def unsettled(self) -> bool:
+        """Return whether a transaction across groups still needs the record."""
+        return bool(self.held or self.decisions)
 
     @property
     def opened(self) -> int:
@@ -109,6 +160,11 @@ class Source:
     def parts(self) -> Iterator[Part]:
         for parts in self.staged.values():
             yield from parts.values()
+
+    def will_put_to(self, topic: str) -> bool:
+        """Return whether a held share has messages for the topic."""
+        parts = (self.staged.get(number, {}).values() for number in self.held)
+        return any(part.topic == topic for each in parts for part in each)
 
     def has_fenced(self, run: str) -> bool:
         return run in self.runs[:-1]
@@ -120,7 +176,7 @@ class Source:
 
 
 class Staging:
-    __slots__ = ("_live_slots", "bytes", "floor", "parts", "sources")
+    __slots__ = ("_live_slots", "bytes", "decisions", "floor", "parts", "sources", "unsettled")
 
     def __init__(self, live_slots: LiveSlots) -> None:
         self._live_slots = live_slots
@@ -128,6 +184,8 @@ class Staging:
         self.floor = 0
         self.parts = 0
         self.bytes = 0
+        self.decisions = 0  # number of decisions in all sources
+        self.unsettled: dict[str, Source] = {}  # sources with held shares or decisions
 
     def epoch(self, source: str) -> int:
         known = self.sources.get(source)
@@ -180,8 +238,10 @@ class Staging:
         """Give the source to a process, and drop the parts of earlier processes."""
         known = self._known(key)
         before, known.opening = known.opening, Opening(epoch, incarnation)
-        for number in list(known.staged):
+        for number in [each for each in known.staged if each not in known.held]:
             self.drop(key, number)
+        # The parts of held shares keep their numbers, so the process starts above them.
+        known.opening.finished = max(known.held, default=-1) + 1
         if before is not None:
             ended = before.results.items()
             known.opening.results = {key: each for key, each in ended if key[0] == before.epoch}
@@ -213,21 +273,74 @@ class Staging:
         known = self.sources.pop(source)
         for part in known.parts():
             self._forget(part)
+        self.decisions -= len(known.decisions)
+        self.unsettled.pop(source, None)
         return known
 
     def take_over(self, source: str, known: Source) -> None:
         self.sources[source] = known
+        self.decisions += len(known.decisions)
+        self.follow(source)
         for part in known.parts():
             self.parts += 1
             self.bytes += part.size
 
     def close(self, source: str) -> bool:
+        """Delete a source's record. An unsettled one only loses the parts of no held share."""
         known = self.sources.get(source)
         if known is None:
             return False
-        for number in list(known.staged):
+        for number in [each for each in known.staged if each not in known.held]:
             self.drop(source, number)
-        self._delete(source)
+        if not known.unsettled:
+            self._delete(source)
+        return True
+
+    # -- transactions across groups --
+
+    def follow(self, source: str) -> None:
+        """Note whether a source is unsettled."""
+        known = self.sources.get(source)
+        if known is not None and known.unsettled:
+            self.unsettled[source] = known
+        else:
+            self.unsettled.pop(source, None)
+
+    def follow_all(self) -> None:
+        for key, source in self.sources.items():
+            self.decisions += len(source.decisions)
+            self.follow(key)
+
+    def hold(self, source: str, number: int, share: HeldShare) -> None:
+        """Hold a share with these parts, and drop the other parts of its number."""
+        known = self.sources[source]
+        staged = known.staged.get(number, {})
+        for name in [each for each in staged if each not in share.parts]:
+            part = staged.pop(name)
+            self._live_slots.drop(part.slot)
+            self._forget(part)
+        if not staged:
+            known.staged.pop(number, None)
+        known.held[number] = share
+        self.follow(source)
+
+    def decide(self, source: str, number: tuple[int, int], participants: dict[str, Share]) -> None:
+        self.sources[source].decisions[number] = participants
+        self.decisions += 1
+        self.follow(source)
+
+    def confirm(self, source: str, number: tuple[int, int], tags: tuple[str, ...]) -> bool:
+        """Forget these participants of a decision. Return False if the decision is unknown."""
+        known = self.sources.get(source)
+        participants = None if known is None else known.decisions.get(number)
+        if known is None or participants is None:
+            return False
+        for tag in tags:
+            participants.pop(tag, None)
+        if not participants:
+            del known.decisions[number]
+            self.decisions -= 1
+            self.follow(source)
         return True
 
     def expire(self, time: int) -> None:
@@ -239,13 +352,14 @@ class Staging:
         """Yield the sources and numbers with no part staged since `time`."""
         for source, known in self.sources.items():
             for number, parts in known.staged.items():
-                if next(reversed(parts.values())).time < time:
+                held = number in known.held
+                if not held and next(reversed(parts.values())).time < time:
                     yield source, number
 
     def unused(self, time: int) -> Iterator[str]:
         """Yield the sources without parts that have been idle since `time`."""
         for source, known in self.sources.items():
-            if not known.staged and 0 < known.used <= time:
+            if not known.staged and not known.unsettled and 0 < known.used <= time:
                 yield source
 
     def before(self, slot: int) -> Iterator[Part]:

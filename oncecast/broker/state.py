@@ -23,7 +23,7 @@ from oncecast.broker.partitioning import Assignment, ConsumerGroup, Descriptor, 
 from oncecast.broker.producer import Producer
 from oncecast.broker.queue import Death, Held, Queue, Worker
 from oncecast.broker.registry import Registry
-from oncecast.broker.staging import Opening, Part, Source
+from oncecast.broker.staging import HeldShare, Opening, Part, Source
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import Key
@@ -35,7 +35,9 @@ from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.limits import Limits
 from oncecast.wire.results import Done, PublishedRange, TransactionEnded
 from oncecast.wire.retention import DEFAULT, Policy
+from oncecast.wire.ring_transactions import Share
 from oncecast.wire.sharing import DEFAULT_SHARED, Run, Shared
+from oncecast.wire.transactions import Accepted, Consumed
 
 VERSION = 2
 CHUNK_ROWS = 1000
@@ -216,6 +218,26 @@ class EndedRow(Value, tag="EndedRow"):
     result: TransactionEnded | MachineRefusal
 
 
+class HeldRow(Value, tag="HeldRow"):
+    """A held share of the source in the previous rows. Its parts follow."""
+
+    number: int
+    epoch: int
+    coordinator: Share
+    parts: tuple[str, ...]
+    consumed: tuple[Consumed, ...]
+    accepted: tuple[Accepted, ...]
+    time: int
+
+
+class DecisionRow(Value, tag="DecisionRow"):
+    """A decision of the source in the previous rows, with the unconfirmed participants."""
+
+    epoch: int
+    number: int
+    participants: tuple[Share, ...]
+
+
 class CopyRow(Value, tag="CopyRow"):
     """A staged part that is moving to this group."""
 
@@ -274,6 +296,8 @@ Row = (
     | SourceRow
     | OpeningRow
     | EndedRow
+    | HeldRow
+    | DecisionRow
     | CopyRow
     | PartRow
     | AnsweredRow
@@ -311,6 +335,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     registry.staging.floor, registry.level = head.sources_floor, head.level
     _read(registry, rows, registry.live_slots)
     registry.follow_level()
+    registry.staging.follow_all()
     for topic in registry.topics.values():
         topic.rebuild()
         registry.follow_age(topic)
@@ -514,11 +539,20 @@ def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[R
         yield SourceRow(name, *facts, source.runs, source.digest)
         if source.opening is not None:
             yield from _opening_rows(source.opening)
+        yield from _unsettled_rows(source)
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
                     number, label, part.slot, part.topic, part.count, part.size, part.time
                 )
+
+
+def _unsettled_rows(source: Source) -> Iterator[Row]:
+    for number, share in source.held.items():
+        inputs = (share.consumed, share.accepted)
+        yield HeldRow(number, share.epoch, share.coordinator, share.parts, *inputs, share.time)
+    for (epoch, number), participants in source.decisions.items():
+        yield DecisionRow(epoch, number, tuple(participants.values()))
 
 
 def _opening_rows(opening: Opening) -> Iterator[Row]:
@@ -605,6 +639,13 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 opening.finished = row.finished
             case EndedRow():
                 opening.results[row.epoch, row.number] = row.result
+            case HeldRow():
+                inputs = (row.consumed, row.accepted)
+                share = HeldShare(row.epoch, row.coordinator, row.parts, *inputs, row.time)
+                source.held[row.number] = share
+            case DecisionRow():
+                participants = {each.topic: each for each in row.participants}
+                source.decisions[row.epoch, row.number] = participants
             case PartRow():
                 part = Part(row.slot, row.topic, row.count, row.size, row.time)
                 if out:

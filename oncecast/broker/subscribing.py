@@ -20,12 +20,14 @@ from oncecast.wire.commands import (
     Unsubscribe,
 )
 from oncecast.wire.errors import (
+    UNDECIDED,
     Fenced,
     InvalidName,
     InvalidTopic,
     NoSuchTopic,
     NotAssigned,
     NotSubscribed,
+    Overloaded,
     Repositioned,
     TooMany,
     WrongKind,
@@ -34,7 +36,6 @@ from oncecast.wire.limits import is_name
 from oncecast.wire.results import (
     AckResult,
     AcksDone,
-    Attached,
     Detached,
     Result,
     Sought,
@@ -83,23 +84,13 @@ class Subscribing:
         self._registry.release(topic)
         return Unsubscribed(already=False)
 
-    def attach(
-        self, slot: int, command: Attach
-    ) -> (
-        Attached
-        | Fenced
-        | InvalidName
-        | InvalidTopic
-        | NoSuchTopic
-        | NotSubscribed
-        | NotAssigned
-        | WrongKind
-    ):
+    def attach(self, slot: int, command: Attach) -> Result:
+        registry = self._registry
         if not is_name(command.incarnation):
             return InvalidName("incarnation")
-        topic = self._registry.topics.get(command.topic)
+        topic = registry.topics.get(command.topic)
         if topic is None:
-            return self._registry.missing(command.topic)
+            return registry.missing(command.topic)
         subscription = topic.subscriptions.get(command.subscription)
         if subscription is None:
             return NotSubscribed(command.topic, command.subscription)
@@ -111,7 +102,9 @@ class Subscribing:
             current = subscription.epoch if subscription.incarnation else 0
             if command.expected not in (ANY_EPOCH, current):
                 return Fenced(current)
-            topic.attach(subscription, command.incarnation, self._registry.new_epoch())
+            if registry.is_held(command.topic, command.subscription, subscription.epoch):
+                return Overloaded(UNDECIDED)
+            topic.attach(subscription, command.incarnation, registry.new_epoch())
             subscription.term = max(subscription.term, command.term)
         return topic.attached(subscription)
 

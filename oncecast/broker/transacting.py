@@ -7,14 +7,10 @@ as a whole, in one command, or not at all.
 from __future__ import annotations
 
 from oncecast.broker.clock import Clock
-from oncecast.broker.producing import batch_fault
-from oncecast.broker.publishing import Publishing
+from oncecast.broker.contents import Checked, Contents
+from oncecast.broker.holding import Holding
 from oncecast.broker.registry import Registry
-from oncecast.broker.sharing import Sharing
-from oncecast.broker.staging import Part, Source
-from oncecast.broker.subscription import Subscription
-from oncecast.broker.topic import Topic, stale
-from oncecast.kernel.topic_tag import tag_of
+from oncecast.broker.staging import Source
 from oncecast.wire.commands import ANY_EPOCH, OpenSource
 from oncecast.wire.errors import (
     Fenced,
@@ -22,25 +18,22 @@ from oncecast.wire.errors import (
     InvalidName,
     InvalidTopic,
     MachineRefusal,
-    NotAcknowledged,
-    NotStaged,
     OldNumber,
-    Repositioned,
     TooMany,
 )
 from oncecast.wire.limits import is_name
-from oncecast.wire.results import SourceOpened, TransactionEnded
-from oncecast.wire.transactions import Accepted, Consumed, EndTransaction, across_groups
+from oncecast.wire.results import SourceOpened, TransactionEnded, TransactionPrepared
+from oncecast.wire.ring_transactions import DECISIONS_MAX, DecideTransaction, PrepareTransaction
+from oncecast.wire.transactions import EndTransaction
 
 EndResult = TransactionEnded | MachineRefusal
 ABORTED = TransactionEnded(committed=False, ranges=(), already=False)
-
-Held = tuple[Consumed | Accepted, Topic, Subscription]
+PREPARED = TransactionPrepared(already=False)
 
 
 class Transacting:
-    def __init__(self, registry: Registry, publishing: Publishing, sharing: Sharing) -> None:
-        self._registry, self._publishing, self._sharing = registry, publishing, sharing
+    def __init__(self, registry: Registry, contents: Contents, holding: Holding) -> None:
+        self._registry, self._contents, self._holding = registry, contents, holding
 
     # -- open --
 
@@ -65,18 +58,22 @@ class Transacting:
                 return Fenced(current)
             staging.open(key, registry.new_epoch(), command.incarnation)
         registry.use_source(key)
-        return SourceOpened(staging.sources[key].opened, ring=registry.holdings is not None)
+        opening = staging.sources[key].opening
+        assert opening is not None
+        return SourceOpened(opening.epoch, registry.holdings is not None, opening.finished)
 
     # -- end --
 
-    def end(self, slot: int, command: EndTransaction) -> EndResult:
-        """Commit or abort a transaction, or return the result of an earlier copy."""
+    def end(self, slot: int, command: EndTransaction) -> EndResult | TransactionPrepared:
+        """Commit, abort, prepare or decide a transaction. Return the result of an earlier copy."""
         registry = self._registry
         clock = registry.pass_time(command.at)
         if not is_name(command.source):
             return InvalidName("source")
         if command.fault:
             return InvalidArgument(command.fault)
+        if type(command) is not EndTransaction and registry.holdings is None:
+            return InvalidArgument("the cluster is not a ring; use EndTransaction")
         key = registry.transaction_key(command.source, command.topic)
         registry.use_source(key)
         source = registry.staging.sources.get(key)
@@ -86,12 +83,22 @@ class Transacting:
         known = ended_before(registry, command)
         if known is not None:
             return known
+        share = source.held.get(command.number)
+        if share is not None and share.epoch == command.epoch:
+            if isinstance(command, PrepareTransaction):
+                return TransactionPrepared(already=True)
+            if command.commit:
+                return InvalidArgument("the transaction is prepared; only its coordinator decides")
+            return self._holding.end(key, command.source, command.number, clock, commit=False)
         if command.epoch != opening.epoch:
             return Fenced(opening.epoch)
         if command.number < opening.finished:
             return OldNumber(command.source, command.number, opening.finished - 1)
         self._finish(key, source, command.finished)
+        result: EndResult | TransactionPrepared
         result = self._commit(slot, key, source, command, clock) if command.commit else ABORTED
+        if isinstance(result, TransactionPrepared):
+            return result
         opening.results[command.epoch, command.number] = result
         registry.staging.drop(key, command.number)
         return result
@@ -100,108 +107,33 @@ class Transacting:
         """Forget the results of all transactions before this number, and drop their parts."""
         assert source.opening is not None
         source.opening.finish(before)
-        for number in [each for each in source.staged if each < before]:
+        old = [each for each in source.staged if each < before and each not in source.held]
+        for number in old:
             self._registry.staging.drop(key, number)
 
     def _commit(
         self, slot: int, key: str, source: Source, command: EndTransaction, clock: Clock
-    ) -> EndResult:
-        staged = source.staged.get(command.number, {})
-        for name in command.parts:
-            if name not in staged:
-                return NotStaged(command.source, command.number, name)
-        outputs = [
-            Part(slot, each.topic, each.count, each.size, clock.now) for each in command.outputs
-        ]
-        parts = [*(staged[name] for name in command.parts), *outputs]
-        refusal = self._refusal_of_outputs(command) or self._publishing.refusal_to_append(
-            command.source, parts
-        )
-        if refusal is not None:
-            return refusal
-        inputs: list[Held] = []
-        for each in command.inputs:
-            held = self._held(each)
-            if isinstance(held, NotAcknowledged):
-                return held
-            inputs.append(held)
-        for _ in outputs:
+    ) -> EndResult | TransactionPrepared:
+        staging = self._registry.staging
+        decides = isinstance(command, DecideTransaction) and bool(command.participants)
+        if decides and staging.decisions >= DECISIONS_MAX:
+            return TooMany(
+                "transactions across groups whose participants have not confirmed", DECISIONS_MAX
+            )
+        checked = self._contents.check(slot, source, command, clock)
+        if not isinstance(checked, Checked):
+            return checked
+        if isinstance(command, PrepareTransaction):
+            return self._holding.begin(slot, key, source, command, checked, clock) or PREPARED
+        for _ in checked.outputs:
             self._registry.live_slots.add(slot)
-        ranges = self._publishing.append(command.source, parts, clock)
-        self._registry.staging.take(key, command.number, command.parts)
-        for held in inputs:
-            self._acknowledge(*held, clock)
+        ranges = self._contents.append(command.source, checked.parts, clock)
+        staging.take(key, command.number, command.parts)
+        self._contents.acknowledge(checked.inputs, clock)
+        if isinstance(command, DecideTransaction) and command.participants:
+            participants = {each.topic: each for each in command.participants}
+            staging.decide(key, (command.epoch, command.number), participants)
         return TransactionEnded(committed=True, ranges=ranges, already=False)
-
-    def _refusal_of_outputs(self, command: EndTransaction) -> MachineRefusal | None:
-        for each in command.outputs:
-            if not is_name(each.topic):
-                return InvalidTopic()
-            fault = batch_fault(each.count, each.size, self._registry.limits)
-            if fault is not None:
-                return fault
-        if self._registry.holdings is None:
-            return None
-        puts = [each.topic for each in command.outputs]
-        for name in (*puts, *(each.topic for each in command.inputs)):
-            if tag_of(name) != tag_of(command.topic):
-                return InvalidArgument(across_groups(command.topic, name))
-        return None
-
-    # -- what the transaction consumed --
-
-    def _held(self, consumed: Consumed | Accepted) -> Held | NotAcknowledged:
-        """Return the messages with their subscription if they can be acknowledged."""
-        first = consumed.first if isinstance(consumed, Consumed) else consumed.runs[0][1]
-
-        def refused(fact: str, offset: int = first) -> NotAcknowledged:
-            return NotAcknowledged(consumed.topic, consumed.subscription, offset, fact)
-
-        topic = self._registry.topics.get(consumed.topic)
-        if topic is None:
-            return refused("the topic does not exist")
-        subscription = topic.subscriptions.get(consumed.subscription)
-        if subscription is None:
-            return refused("the subscription does not exist")
-        queue = subscription.queue
-        if isinstance(consumed, Consumed):
-            if queue is not None:
-                return refused("the subscription is shared")
-            fact = unread(topic, subscription, consumed)
-            return refused(fact) if fact else (consumed, topic, subscription)
-        if queue is None:
-            return refused("the subscription is exclusive")
-        offset = queue.stale(consumed.worker, consumed.runs)
-        if offset is not None:
-            return refused("its lease has ended", offset)
-        return consumed, topic, subscription
-
-    def _acknowledge(
-        self,
-        consumed: Consumed | Accepted,
-        topic: Topic,
-        subscription: Subscription,
-        clock: Clock,
-    ) -> None:
-        if isinstance(consumed, Consumed):
-            subscription.acknowledge(consumed.upto)
-            topic.collect(clock)
-        elif subscription.queue is not None:
-            subscription.queue.accept(consumed.worker, consumed.runs, clock.trusted)
-            self._sharing.advance(topic, subscription, subscription.queue, clock)
-
-
-def unread(topic: Topic, subscription: Subscription, consumed: Consumed) -> str:
-    """Return why a reader may no longer acknowledge these messages, or "" if it may."""
-    if consumed.epoch != subscription.epoch:
-        if isinstance(stale(subscription, consumed.epoch), Repositioned):
-            return "the subscription was moved"
-        return "another reader has taken over"
-    if consumed.first < subscription.cursor:
-        return "it is already acknowledged"
-    if consumed.upto > topic.index.next:
-        return f"the next offset of the topic is {topic.index.next}"
-    return ""
 
 
 def again(result: EndResult) -> EndResult:

@@ -172,6 +172,8 @@ class SharedSubscription:
         self._draining = False
         self._idle: asyncio.Future[None] | None = None  # the future that `drain` waits for
         self._refused: LeaseLost | None = None  # the error that the next flush raises
+        # Jobs of aborted transactions, which the node may have taken back, until the next flush.
+        self._given_back: dict[tuple[int, int], None] = {}
         self._error: OncecastError | None = None  # the error that every later call raises
         self.worker = ""  # the name of the worker in the session
         requests.send(Join(topic, name, prefetch))
@@ -301,9 +303,14 @@ class SharedSubscription:
         self._requests.send(Handle(*self.where, transacted=leases))
         self._tell_idle()
 
-    def give_back(self, jobs: list[Job], error: BaseException) -> None:
-        """Give back the jobs of a transaction that was aborted."""
+    def give_back(self, jobs: list[Job], error: BaseException, *, tolerant: bool = False) -> None:
+        """Give back the jobs of a transaction that was aborted.
+
+        With `tolerant`, the node may have taken them back already.
+        """
         for job in jobs:
+            if tolerant:
+                self._given_back[job.token, job.offset] = None
             job._stage = Stage.STARTED
             job._leave(error)
 
@@ -341,6 +348,7 @@ class SharedSubscription:
         self._raise_error()
         self._tell()
         await self._requests.answer(lambda ticket: Confirm(ticket, *self.where), timeout)
+        self._given_back.clear()
         refused, self._refused = self._refused, None
         if refused is not None:
             raise refused
@@ -378,7 +386,9 @@ class SharedSubscription:
             if job is not None:
                 job.lost = True
             started = self._started.pop(lease, None)
-            if started is None and (job is None or job.settled):
+            tolerated = lease in self._given_back
+            self._given_back.pop(lease, None)
+            if started is None and (job is None or job.settled) and not tolerated:
                 self._refused = self._refused or LeaseLost(*self.where, lease[1])
         self._tell_idle()
 

@@ -17,7 +17,7 @@ from oncecast.client.arguments import check_name, check_topic
 from oncecast.client.jobs import Job, SharedSubscription
 from oncecast.client.parcel import Parcel
 from oncecast.client.requests import Requests
-from oncecast.client.session.local import Begin, Begun, End
+from oncecast.client.session.local import Begin, Begun, End, EndAll
 from oncecast.client.subscription import Subscription
 from oncecast.errors import (
     Closed,
@@ -34,6 +34,7 @@ from oncecast.wire import commands as do
 from oncecast.wire.batch import Oversized
 from oncecast.wire.message import Message
 from oncecast.wire.results import PublishedRange, TransactionEnded
+from oncecast.wire.ring_transactions import PARTICIPANTS_MAX
 from oncecast.wire.sharing import runs_of
 from oncecast.wire.transactions import (
     JOBS_MAX,
@@ -44,7 +45,6 @@ from oncecast.wire.transactions import (
     Consumed,
     EndTransaction,
     Output,
-    across_groups,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Inputs:
         self.ranges: dict[Subscription, Range] = {}
         self.jobs: dict[SharedSubscription, list[Job]] = {}
         self._count = 0
+        # Whether a group may have held the messages, and given them back itself.
+        self.held = False
 
     def __bool__(self) -> bool:
         return bool(self.ranges or self.jobs)
@@ -145,7 +147,7 @@ class Inputs:
         for subscription, found in self.ranges.items():
             subscription.give_back(found.epoch, found.first)
         for owner, jobs in self.jobs.items():
-            owner.give_back(jobs, error)
+            owner.give_back(jobs, error, tolerant=self.held)
 
 
 class Transaction:
@@ -160,11 +162,12 @@ class Transaction:
         self.ranges: tuple[PublishedRange, ...] = ()  # the offsets of the messages, once committed
         self._inputs = Inputs()
         self._open: dict[str, Parcel] = {}  # batches that accept more messages, by topic
-        self._bytes = 0
+        self._bytes = self._staged = 0  # bytes in these batches, and the number of staged parts
         self._topics: dict[str, None] = {}  # all topics with messages
-        self._parts: list[str] = []
+        self._parts: dict[str, list[str]] = {}  # staged parts by tag, or by "" outside a ring
         self._staging: list[asyncio.Task[None]] = []
-        self._beginning: asyncio.Task[Begun] | None = None
+        # The number of the transaction by tag. The first one also tells whether there are tags.
+        self._beginning: dict[str, asyncio.Task[Begun]] = {}
         self._entered = self._is_open = False
 
     def __repr__(self) -> str:
@@ -210,33 +213,40 @@ class Transaction:
     def _stage_all(self) -> None:
         """Stage all messages so far, in parts that readers do not see."""
         parcels, self._open, self._bytes = self._open, {}, 0
-        count = len(self._parts) + len(parcels)
+        count = self._staged + len(parcels)
         if count > STAGED_MAX:
             raise too_many("needs", count, "staged parts of about 4 MiB", STAGED_MAX)
         for topic, parcel in parcels.items():
             batch, count = parcel.build(self._owner.zstd), parcel.count
-            name = f"{len(self._parts):06}"
-            self._parts.append(name)
+            name, self._staged = f"{self._staged:06}", self._staged + 1
             stage = self._stage(name, topic, count, batch)
             self._staging.append(asyncio.create_task(stage))
 
     async def _stage(self, name: str, topic: str, count: int, batch: bytes) -> None:
         begun = await self._begin(topic)
-        check_tag(begun, topic)
+        self._parts.setdefault(begun.tag, []).append(name)
         facts = (self.source, begun.number, name, topic, count, len(batch), 0, batch)
         with explained(self.source):
             await self._owner.requests.call(do.Stage(*facts, epoch=begun.epoch))
 
     async def _begin(self, topic: str) -> Begun:
-        """Return the number of the transaction. Open the source if necessary."""
-        if self._beginning is None:
+        """Return the number of the transaction for a topic. Open the source if necessary."""
+        first = next(iter(self._beginning), "")
+        if first:
+            begun = await self._number(first)
+            if not begun.tag:
+                return begun
+        return await self._number(tag_of(topic))
+
+    async def _number(self, tag: str) -> Begun:
+        if tag not in self._beginning:
             seconds = self._owner.requests.timeout
             begin = self._owner.requests.answer(
-                lambda ticket: Begin(ticket, self.source, topic, seconds)
+                lambda ticket: Begin(ticket, self.source, tag, seconds)
             )
-            self._beginning = asyncio.create_task(begin)
+            self._beginning[tag] = asyncio.create_task(begin)
         with explained(self.source):
-            return await asyncio.shield(self._beginning)
+            return await asyncio.shield(self._beginning[tag])
 
     # -- acknowledge --
 
@@ -293,47 +303,77 @@ class Transaction:
         topics = [*self._topics, *self._inputs.topics]
         if not topics:
             return TransactionEnded(True, (), already=False)
-        begun = await self._begin(topics[0])
-        for topic in topics:
-            check_tag(begun, topic)
+        shares = await self._shares(topics, outputs)
+        self._beginning = {}  # From here on, there is nothing to abort.
+        if len(shares) == 1:
+            return await self._end(lambda ticket: End(ticket, shares[0]))
+        self._inputs.held = True
+        return await self._end(lambda ticket: EndAll(ticket, shares))
+
+    async def _shares(
+        self, topics: list[str], outputs: tuple[Output, ...]
+    ) -> tuple[EndTransaction, ...]:
+        """Return one command for each tag, or a single one outside a ring.
+
+        The numbers are taken in the order of the tags. So transactions that wait for a number do
+        not wait for each other.
+        """
+        tags = sorted({tag_of(each) for each in topics})
+        first = await self._begin(tags[0])
         consumed, accepted = self._inputs.consumed(), self._inputs.accepted()
-        self._beginning = None  # From here on, there is nothing to abort.
-        return await self._end(
-            begun, True, tuple(self._parts), outputs, consumed=consumed, accepted=accepted
-        )
+        if not first.tag:
+            parts = tuple(sorted(self._parts.get("", ())))
+            return (self._share(first, parts, outputs, consumed, accepted),)
+        if len(tags) > PARTICIPANTS_MAX + 1:
+            raise too_many("uses", len(tags), "tags", PARTICIPANTS_MAX + 1)
+        shares = []
+        for tag in tags:
+            share = self._share(
+                await self._begin(tag),
+                tuple(sorted(self._parts.get(tag, ()))),
+                tuple([each for each in outputs if tag_of(each.topic) == tag]),
+                tuple([each for each in consumed if tag_of(each.topic) == tag]),
+                tuple([each for each in accepted if tag_of(each.topic) == tag]),
+            )
+            shares.append(share)
+        return tuple(shares)
+
+    def _share(
+        self,
+        begun: Begun,
+        parts: tuple[str, ...],
+        outputs: tuple[Output, ...],
+        consumed: tuple[Consumed, ...],
+        accepted: tuple[Accepted, ...],
+    ) -> EndTransaction:
+        facts = (self.source, begun.topic, begun.epoch, begun.number, 0, 0, True)
+        return EndTransaction(*facts, parts, outputs, consumed, accepted)
 
     def _output(self, parcel: Parcel) -> Output:
         batch = parcel.build(self._owner.zstd)
         return Output(parcel.topic, parcel.count, len(batch), batch)
 
-    async def _end(
-        self,
-        begun: Begun,
-        commit: bool,
-        parts: tuple[str, ...] = (),
-        outputs: tuple[Output, ...] = (),
-        **inputs: Any,
-    ) -> TransactionEnded:
-        facts = (self.source, begun.topic, begun.epoch, begun.number, 0, 0)
-        command = EndTransaction(*facts, commit, parts, outputs, **inputs)
+    async def _end(self, make: Callable[[int], End | EndAll]) -> TransactionEnded:
         with explained(self.source):
-            ended: TransactionEnded = await self._owner.requests.answer(
-                lambda ticket: End(ticket, command)
-            )
+            ended: TransactionEnded = await self._owner.requests.answer(make)
         return ended
 
     def _abort(self, error: BaseException) -> None:
         """Give back what was consumed, and drop what was staged, without waiting for the node."""
         self._inputs.give_back(error)
-        if self._beginning is not None:
-            self._owner.run(self._drop(self._beginning))
+        if self._beginning:
+            self._owner.run(self._drop())
 
-    async def _drop(self, beginning: asyncio.Task[Begun]) -> None:
+    async def _drop(self) -> None:
         for task in self._staging:
             task.cancel()
         await asyncio.gather(*self._staging, return_exceptions=True)
-        with suppress(OncecastError):
-            await self._end(await beginning, commit=False)
+        for beginning in list(self._beginning.values()):
+            with suppress(OncecastError):
+                begun = await beginning
+                facts = (self.source, begun.topic, begun.epoch, begun.number, 0, 0)
+                command = EndTransaction(*facts, commit=False)
+                await self._end(lambda ticket, command=command: End(ticket, command))  # type: ignore[misc]
 
 
 class Transactions:
@@ -399,12 +439,6 @@ class Transactions:
 def too_many(verb: str, count: int, what: str, limit: int) -> TooMany:
     message = f"the transaction {verb} {count:,} {what} (limit {limit:,})"
     return TooMany(what, limit).reworded(message, "use several transactions")
-
-
-def check_tag(begun: Begun, topic: str) -> None:
-    """Raise an error if the topic can be in another group of the ring."""
-    if begun.tag and tag_of(topic) != begun.tag:
-        raise InvalidArgument(across_groups(begun.tag, topic))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.ring.mover import Mover
 from oncecast.ring.pusher import Pusher
+from oncecast.ring.resolver import Resolver
 from oncecast.wire import levels
 from oncecast.wire.limits import LIMITS, Limits
 
@@ -114,6 +115,7 @@ def assemble(
             replicas=options.size,
         )
         layers += [mover, Pusher(me, rng, service=service, process=membership.process)]
+        layers += [Resolver(me, rng, service=service, process=membership.process)]
     on_ring = membership is not None
     guard = guard_of_replica(service, principal_of, on_ring=on_ring)
 

@@ -1,6 +1,7 @@
 """Messages between a process's ring stack and its replicas, and events for the process.
 
-replica → ring     GroupFacts, WhoseKey, WhereIs ring → replica    KeyOwner, GroupFacts, RetireGroup
+replica → ring     GroupFacts, WhoseKey, WhoseTopic, WhereIs
+ring → replica     KeyOwner, Owned, GroupFacts, RetireGroup
 process → process  WhoOwns, Owner                ring ↓ ↑          Leave; Seat, Unseat, Left
 """
 
@@ -33,6 +34,12 @@ class WhoseKey(Value, tag="WhoseKey"):
     """Ask for the owner of a key."""
 
     key: Key
+
+
+class WhoseTopic(Value, tag="WhoseTopic"):
+    """Ask for the owner of a topic. The answer is Owned."""
+
+    topic: str
 
 
 class KeyOwner(Value, tag="KeyOwner"):

@@ -16,7 +16,7 @@ from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.identifiers import Key, key_of_topic
 from oncecast.dht.messages import FIRST_NUMBER_BITS
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
+from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey, WhoseTopic
 from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
 from oncecast.wire.frames import Answer, Call, Fetch, Look, LookBroker, Owned, Scan, Work
@@ -29,7 +29,7 @@ Question = Call | Fetch | Work | Look | Scan | LookBroker
 
 
 class Search(NamedTuple):
-    """The clients and replicas waiting for a key's owner. Only clients have a topic."""
+    """The clients and replicas waiting for a key's owner, or for the owner of a topic."""
 
     number: int
     askers: dict[tuple[NodeId, str], None]
@@ -44,7 +44,9 @@ class Overdue(Value):
 
 class OwnerLookup(Protocol):
     name = "usher"
-    Message: ClassVar = Call | Fetch | Work | Look | Scan | LookBroker | WhoseKey | WhoOwns | Owner
+    Message: ClassVar = (
+        Call | Fetch | Work | Look | Scan | LookBroker | WhoseKey | WhoseTopic | WhoOwns | Owner
+    )
     Observed = RootFound
     Timer = Overdue
 
@@ -59,11 +61,16 @@ class OwnerLookup(Protocol):
         # Number of lookups so far, and the total number of their hops.
         self.searched = self.hops = 0
 
-    def receive(self, sender: NodeId, message: Question | WhoseKey | WhoOwns | Owner) -> None:
+    def receive(
+        self, sender: NodeId, message: Question | WhoseKey | WhoseTopic | WhoOwns | Owner
+    ) -> None:
         match message:
             case WhoseKey(key):
                 if sender.startswith(f"{self.me}/"):
                     self._search(key, sender, "")
+            case WhoseTopic(topic):
+                if topic and sender.startswith(f"{self.me}/"):
+                    self._search(key_of_topic(topic), sender, topic)
             case WhoOwns(number, key):
                 owner = self._roster.owner(key)
                 if owner is not None:

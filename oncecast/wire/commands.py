@@ -35,6 +35,13 @@ from oncecast.wire.partitions import (
     SetPartitions,
 )
 from oncecast.wire.retention import DEFAULT, Policy
+from oncecast.wire.ring_transactions import (
+    ConfirmTransactions,
+    DecideTransaction,
+    ExpireTransaction,
+    PrepareTransaction,
+    ResolveTransaction,
+)
 from oncecast.wire.sharing import SHARED_LEVEL, Settle, Shared
 from oncecast.wire.timing import TIMING_LEVEL, Timing
 from oncecast.wire.transactions import TRANSACTION_LEVEL, EndTransaction
@@ -509,6 +516,11 @@ Command = (
     | EndTransaction
     | SetPartitions
     | OfGroup
+    | PrepareTransaction
+    | DecideTransaction
+    | ResolveTransaction
+    | ExpireTransaction
+    | ConfirmTransactions
     | AccessCommand
     | Carry
 )

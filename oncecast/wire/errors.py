@@ -13,6 +13,7 @@ import msgspec
 from oncecast import errors
 from oncecast.errors import DISK as DISK
 from oncecast.errors import RULES as RULES
+from oncecast.errors import UNDECIDED as UNDECIDED
 from oncecast.errors import OncecastError
 from oncecast.kernel.protocol import Value
 
@@ -187,6 +188,12 @@ class NotAcknowledged(Refusal, tag="NotAcknowledged"):
     fact: str
 
 
+class NotDecided(Refusal, tag="NotDecided"):
+    error = errors.NotDecided
+
+    source: str
+
+
 # Refusals by the node, before the state machine sees the command
 
 
@@ -255,6 +262,7 @@ MachineRefusal = (
     | TakenOver
     | NotKept
     | NotAcknowledged
+    | NotDecided
 )
 AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Denied | LevelTooLow | Forgotten
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

@@ -19,6 +19,11 @@ from oncecast.wire import errors
 from oncecast.wire.partitions import OfGroup, SetPartitions
 from oncecast.wire.results import Done
 from oncecast.wire.retention import Policy
+from oncecast.wire.ring_transactions import (
+    DecideTransaction,
+    PrepareTransaction,
+    ResolveTransaction,
+)
 from oncecast.wire.sharing import Settle, Shared
 from oncecast.wire.transactions import EndTransaction
 
@@ -46,6 +51,9 @@ ClientCommand = (
     | EndTransaction
     | SetPartitions
     | OfGroup
+    | PrepareTransaction
+    | DecideTransaction
+    | ResolveTransaction
     | do.AccessCommand
 )
 

@@ -16,7 +16,7 @@ level, so no member ever receives a command that it cannot decode.
 To add a level, raise `KNOWN`, add a row here, and declare `feature_level` in each new command:
 
     class Rename(Value, tag="Rename"):
-        feature_level: ClassVar[int] = 5
+        feature_level: ClassVar[int] = 7
 
 If a rule of the state machine changes, make it depend on `registry.level`. If only newer members
 understand a field, set it only at its level, or declare the level that its value needs as

@@ -196,6 +196,7 @@ class SourceOpened(Value, tag="SourceOpened"):
 
     epoch: int
     ring: bool = False
+    next: int = 0  # the lowest number that the process may use
 
 
 class TransactionEnded(Value, tag="TransactionEnded"):
@@ -235,6 +236,12 @@ class Enlisted(Value, tag="Enlisted"):
     held: tuple[Term, ...]
     release: tuple[Term, ...] = ()
     waiting: bool = False
+
+
+class TransactionPrepared(Value, tag="TransactionPrepared"):
+    """The group holds the share of the transaction until the transaction is decided."""
+
+    already: bool
 
 
 class GroupLeft(Value, tag="GroupLeft"):
@@ -292,6 +299,7 @@ Done = (
     | GroupRemoved
     | Enlisted
     | GroupLeft
+    | TransactionPrepared
     | AccessSet
     | Carried
     | MoveStep

@@ -19,6 +19,11 @@ from oncecast.wire.errors import Denied
 from oncecast.wire.frames import Answer, Call, ClientCommand, FlowEnded
 from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.retention import DEFAULT
+from oncecast.wire.ring_transactions import (
+    DecideTransaction,
+    PrepareTransaction,
+    ResolveTransaction,
+)
 from oncecast.wire.sharing import Settle, Shared
 from oncecast.wire.transactions import Accepted, Consumed, EndTransaction, Output
 
@@ -54,6 +59,9 @@ EXAMPLES: dict[Value, tuple[str, str, str]] = {
     RemoveGroup("t", "s", 0): ("read", "t", "s"),
     Enlist("t", "s", "m", 1_000_000, 0): ("read", "t", "s"),
     LeaveGroup("t", "s", "m", 0): ("read", "t", "s"),
+    PrepareTransaction("src", "t", 1, 0, 0, 0): ("puts", "", "src"),
+    DecideTransaction("src", "t", 1, 0, 0, 0): ("puts", "", "src"),
+    ResolveTransaction("src", "t", 1, 0, 0, commit=True): ("puts", "", "src"),
     do.AddUser("u", KEYS): ("admin", "", ""),
     do.RemoveUser("u"): ("admin", "", ""),
     do.CreateToken("i", "u", b"", b"", 0): ("admin", "", ""),

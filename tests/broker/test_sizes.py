@@ -20,6 +20,12 @@ from oncecast.wire.frames import Answer, Call, ClientCommand, Fetch, FlowEnded, 
 from oncecast.wire.limits import NAME_BYTES_MAX, PARTS_MAX
 from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.retention import DEFAULT
+from oncecast.wire.ring_transactions import (
+    DecideTransaction,
+    PrepareTransaction,
+    ResolveTransaction,
+    Share,
+)
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import (
     JOBS_MAX,
@@ -64,6 +70,9 @@ COMMANDS: list[Any] = [
     RemoveGroup("t", "s", 0),
     Enlist("t", "s", "m", 1_000_000, 0),
     LeaveGroup("t", "s", "m", 0),
+    PrepareTransaction("s", "t", 1, 0, 0, 0, coordinator=Share("u", 1, 0)),
+    DecideTransaction("s", "t", 1, 0, 0, 0),
+    ResolveTransaction("s", "t", 1, 0, 0, commit=True),
 ]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from oncecast.broker import gateway, publishing, service, sizes, state, transacting
+from oncecast.broker import contents, gateway, publishing, service, sizes, state
+from oncecast.broker.contents import Contents
 from oncecast.broker.guard import Guard
 from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.publishing import Publishing
@@ -75,33 +76,32 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
         Transacting, "end", "registry.staging.drop(key, command.number)", "pass",
     ),
     "missing parts are left out": (
-        Transacting, "_commit",
-        "return NotStaged(command.source, command.number, name)",
-        "return TransactionEnded(True, (), False)",
+        Contents, "check", "return NotStaged(command.source, command.number, name)",
+        "return Checked([], [], [])",
     ),
     "the epoch of a reader is ignored": (
-        transacting, "unread", "consumed.epoch != subscription.epoch", "False",
+        contents, "unread", "consumed.epoch != subscription.epoch", "False",
     ),
     "a message is consumed twice": (
-        transacting, "unread", "consumed.first < subscription.cursor", "False",
+        contents, "unread", "consumed.first < subscription.cursor", "False",
     ),
     "messages beyond the end are acknowledged": (
-        transacting, "unread", "consumed.upto > topic.index.next", "False",
+        contents, "unread", "consumed.upto > topic.index.next", "False",
     ),
-    "a lost lease is ignored": (Transacting, "_held", "if offset is not None:", "if False:"),
+    "a lost lease is ignored": (Contents, "_input", "if offset is not None:", "if False:"),
     "a stale job is skipped": (Queue, "stale", "if stale else None", "if len(stale) > 1 else None"),
     "a stale message does not abort": (
-        Transacting, "_commit", "return held", "continue",
+        Contents, "check", "return found", "continue",
     ),
     "readers are not acknowledged": (
-        Transacting, "_acknowledge", "subscription.acknowledge(consumed.upto)", "pass",
+        Contents, "acknowledge", "subscription.acknowledge(consumed.upto)", "pass",
     ),
     "jobs are not acknowledged": (Queue, "accept", "self.close(offset)", "pass"),
     "the cursor of a shared subscription stays": (
-        Transacting, "_acknowledge", "self._sharing.advance(", "id if True else (",
+        Contents, "acknowledge", "self._sharing.advance(", "id if True else (",
     ),
     "batches precede staged parts": (
-        Transacting, "_commit",
+        Contents, "check",
         "[*(staged[name] for name in command.parts), *outputs]",
         "[*outputs, *(staged[name] for name in command.parts)]",
     ),
@@ -132,7 +132,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "a slot is needed by one topic only": (
         machine.test_slot_is_needed_until_each_topic_has_dropped_its_messages,
-        Transacting, "_commit", "for _ in outputs:", "for _ in outputs[:1]:",
+        Transacting, "_commit", "for _ in checked.outputs:", "for _ in checked.outputs[:1]:",
     ),
     "a slot is dropped with its first topic": (
         machine.test_slot_is_needed_until_each_topic_has_dropped_its_messages,
@@ -140,7 +140,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "topics with other tags are accepted on a ring": (
         machine.test_topics_with_other_tags_are_refused_on_a_ring,
-        Transacting, "_refusal_of_outputs", "tag_of(name) != tag_of(command.topic)", "False",
+        Contents, "_refusal_of_outputs", "tag_of(name) != tag_of(command.topic)", "False",
     ),
     "a source has one record per topic of a ring": (
         machine.test_source_has_one_record_per_tag_on_a_ring,

@@ -208,7 +208,7 @@ def test_source_moves_with_its_parts_results_and_epoch() -> None:
     assert move.importer.apply(end) == msgspec.structs.replace(first, already=True)
     more = EndTransaction("src", "t", epoch, 1, 1, 0, parts=("b",))
     assert move.importer.apply(more) == committed(("t", 12, 3))
-    assert move.importer.apply(do.OpenSource("src", "inc", "t", 0)) == SourceOpened(epoch, True)
+    assert move.importer.apply(do.OpenSource("src", "inc", "t", 0)) == SourceOpened(epoch, True, 1)
 
 
 @pytest.mark.parametrize("level", [1, 2])

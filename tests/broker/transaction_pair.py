@@ -61,7 +61,7 @@ class Model:
             self.incarnation, self.finished = command.incarnation, 0
             self.results = {key: each for key, each in self.results.items() if key[0] == earlier}
             self.staged = {}
-        return SourceOpened(self.epoch)
+        return SourceOpened(self.epoch, next=self.finished)
 
     def stage(self, slot: int, command: do.Stage) -> Result:
         if command.epoch != self.epoch:

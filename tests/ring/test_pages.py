@@ -12,6 +12,7 @@ from oncecast.ring.mover import Mover
 from oncecast.ring.owner_lookup import OwnerLookup
 from oncecast.ring.pusher import Pusher
 from oncecast.ring.relay import Relay
+from oncecast.ring.resolver import Resolver
 from oncecast.ring.roster import Roster
 from tests.overlay.test_pages import PAGES, ROW, TABLE
 
@@ -26,7 +27,8 @@ def rows(page: str, title: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("page", "layers"), [("ring.md", [Mover, Roster, OwnerLookup]), ("push.md", [Relay, Pusher])]
+    ("page", "layers"),
+    [("ring.md", [Mover, Roster, OwnerLookup, Resolver]), ("push.md", [Relay, Pusher])],
 )
 def test_page_lists_all_messages_timers_and_options(page: str, layers: Layers) -> None:
     for title in ("message", "timer"):

@@ -184,6 +184,8 @@ class ClientSession(Protocol):
                 self._transactions.begin(request)
             case local.End():
                 self._transactions.end(request)
+            case local.EndAll():
+                self._transactions.across.end(request)
             case local.Join():
                 self.works.join(request)
             case local.Window() | local.Handle() | local.Confirm() | local.Part():

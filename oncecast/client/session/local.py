@@ -5,7 +5,7 @@ subscription identify a reader.
 
     library → session    Do, Show, ShowAccess, ShowBroker, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
-                         Join, Window, Handle, Confirm, Part · Begin, End
+                         Join, Window, Handle, Confirm, Part · Begin, End, EndAll
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended ·
                          Given, Expired, Lost · Begun
 """
@@ -349,7 +349,8 @@ class Lost(Value):
 class Begin(Value):
     """Open the source if necessary, and number a transaction.
 
-    `topic` is any topic of the transaction. The answer is Begun, or Finished with a refusal.
+    `topic` is any topic of the transaction, or any with the same tag on a ring. The answer is
+    Begun, or Finished with a refusal.
     """
 
     ticket: int
@@ -368,10 +369,21 @@ class End(Value):
     command: EndTransaction
 
 
+class EndAll(Value):
+    """Commit a transaction whose topics have several tags on a ring. The answer is Finished.
+
+    It has a share for each tag, with the numbers of Begun. The first tag decides.
+    """
+
+    ticket: int
+    shares: tuple[EndTransaction, ...]
+
+
 class Begun(Value):
     """The transaction has a number. `topic` decides its owner.
 
-    On a ring, all topics of the transaction must have the tag `tag`.
+    On a ring, the number belongs to the tag `tag`. A transaction with several tags begins once for
+    each of them.
     """
 
     ticket: int
@@ -399,4 +411,4 @@ class AllDone(Value):
 Call = Do | Show | ShowAccess | ShowBroker | Survey | Group | Ring
 OfWorker = Window | Handle | Confirm | Part
 OfReader = Read | Want | Settle | Again | Move | Leave
-Request = Call | Produce | OfReader | Join | OfWorker | Begin | End | Finish
+Request = Call | Produce | OfReader | Join | OfWorker | Begin | End | EndAll | Finish

@@ -7,6 +7,8 @@ Rules
 - A commit is repeated until it is answered. So its outcome is known, whatever fails in between.
 - With each command, the node learns which results the client has. It then forgets them.
 - Once a source is fenced, all its later transactions are refused.
+- On a ring, each tag has its own record. A transaction with several tags has a number for each of
+  them: see `ring_transacting`.
 - The node deletes the record of a source that is idle for a long time. So the client opens an idle
   source again before the next transaction, and takes it over from no other process.
 """
@@ -20,6 +22,7 @@ import msgspec
 from oncecast.client.session.calls import Calls
 from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import Begin, Begun, End, Finished, Outcome
+from oncecast.client.session.ring_transacting import RingTransactions
 from oncecast.kernel.protocol import Protocol
 from oncecast.kernel.topic_tag import tag_of
 from oncecast.wire.commands import CloseSource, OpenSource
@@ -56,6 +59,7 @@ class Transactions:
         self._host, self._identity, self._calls = host, identity, calls
         self._sources: dict[tuple[str, str], Source] = {}  # by name and tag
         self._opening: dict[str, list[Begin]] = {}  # requests that wait for an open, by name
+        self.across = RingTransactions(host, calls, self)
 
     # -- begin --
 
@@ -125,6 +129,7 @@ class Transactions:
         if known is None or known.epoch != opened.epoch:
             facts = (command.source, command.topic, opened.epoch)
             made = Source(*facts, ring=opened.ring, now=now)
+            made.next = opened.next
             self._sources[made.name, made.tag] = made
         else:
             known.used = now
@@ -152,13 +157,45 @@ class Transactions:
         self, source: Source, ticket: int, command: EndTransaction, outcome: Outcome
     ) -> None:
         del source.unfinished[command.number]
+        self._heard(source, outcome)
+        self._finish(ticket, outcome)
+        self._go_on(source)
+
+    def _heard(self, source: Source, outcome: Outcome) -> None:
         source.used = self._host.now
         if isinstance(outcome, Fenced) and source.fenced is None:
             self._fence(source, outcome)
-        self._finish(ticket, outcome)
+
+    def _go_on(self, source: Source) -> None:
+        """Begin the transactions that wait for the result of another one."""
         waiting, source.waiting = source.waiting, deque()
         for begin in waiting:
             self.begin(begin)
+
+    # -- shares of transactions across groups --
+
+    def _source_of(self, share: EndTransaction) -> Source | None:
+        source = self._find(share.source, share.topic)
+        return source if source is not None and source.epoch == share.epoch else None
+
+    def finished_of(self, share: EndTransaction) -> int:
+        """Return the lowest number without a result, in the record of the share's tag."""
+        source = self._source_of(share)
+        return 0 if source is None else source.finished
+
+    def heard(self, share: EndTransaction, outcome: Outcome) -> None:
+        """Note an answer about a share whose number is still in use."""
+        source = self._source_of(share)
+        if source is not None:
+            self._heard(source, outcome)
+
+    def settled(self, share: EndTransaction, outcome: Outcome) -> None:
+        """Note that the client needs the number of a share no more."""
+        source = self._source_of(share)
+        if source is not None:
+            source.unfinished.pop(share.number, None)
+            self._heard(source, outcome)
+            self._go_on(source)
 
     def closes(self, prefix: str) -> list[CloseSource]:
         """Return commands that close the sources whose names have this prefix."""

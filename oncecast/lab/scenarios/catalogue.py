@@ -14,6 +14,7 @@ from oncecast.lab.scenarios.mutex import MUTEX, MUTEX_LAMPORT
 from oncecast.lab.scenarios.paxos import PAXOS, PAXOS_LONG
 from oncecast.lab.scenarios.queue import QUEUE_FIFO, QUEUE_PAXOS
 from oncecast.lab.scenarios.ring import RING
+from oncecast.lab.scenarios.ring_transactions import RING_TRANSACTIONS
 from oncecast.lab.scenarios.scenario import Scenario
 from oncecast.lab.scenarios.scribe import SCRIBE
 from oncecast.lab.scenarios.service import SERVICE
@@ -39,6 +40,7 @@ SCENARIOS: dict[str, Scenario] = {
         QUEUE_FIFO,
         QUEUE_PAXOS,
         RING,
+        RING_TRANSACTIONS,
         SCRIBE,
         SERVICE,
         SHUFFLE,

@@ -32,6 +32,7 @@ from oncecast.wire.frames import (
     Work,
     WorkEnded,
 )
+from oncecast.wire.ring_transactions import ResolveTransaction
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
 
@@ -127,11 +128,12 @@ def is_foreign(principal: str, frame: Value) -> bool:
         dead_letters = asked.settings.dead_letters
         if dead_letters and not may(principal, "put", dead_letters):
             return True
-    if isinstance(asked, do.OpenSource | EndTransaction) and "put" not in TOPICS.get(principal, {}):
+    opens = isinstance(asked, do.OpenSource | EndTransaction | ResolveTransaction)
+    if opens and "put" not in TOPICS.get(principal, {}):
         return True
     if isinstance(asked, EndTransaction):
         return not may_end(principal, asked)
-    if isinstance(asked, do.OpenSource):
+    if isinstance(asked, do.OpenSource | ResolveTransaction):
         return False
     verb = VERBS[type(asked)]
     if isinstance(asked, OF_SOURCE) and not asked.topic:

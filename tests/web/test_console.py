@@ -222,6 +222,7 @@ def test_partitions_of_a_topic_are_listed(tab: Console, site: Site) -> None:
     site.run(site.client.put("split#1", b"here"))
     page = tab.open("topics", "split", expect="tbody tr")
     expect(page.locator("tbody tr")).to_have_text([re.compile(f"^split#{n}") for n in range(3)])
+    expect(page.get_by_role("button", name="Put a message")).to_have_count(0)
     page.get_by_role("link", name="split#1").click()
     expect(page.locator(".message .value")).to_have_text(["here"])
     site.run(site.client.delete_topic("split"))
@@ -382,7 +383,7 @@ def test_dead_letters_are_retried_and_dropped(tab: Console, site: Site) -> None:
     page.get_by_label("Select all").check()
     page.get_by_role("button", name="Drop 2").click()
     page.get_by_role("dialog").get_by_role("button", name="Drop").click()
-    expect(page.get_by_role("region", name="Dead letters")).to_contain_text("no dead letters")
+    expect(page.get_by_role("region", name="Dead letters")).to_contain_text("No dead letters.")
     assert site.run(site.client.dead_letters("emails", "sender").count()) == 0
 
 

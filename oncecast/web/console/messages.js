@@ -177,7 +177,7 @@ export function browse({ which, content, seen, signal, query }) {
     if (state.text) return empty(`No message contains “${visible(state.text)}”.`, "Search compares keys, values and headers. Upper and lower case differ.");
     if (seen.topic.end === seen.topic.first)
       return empty("This topic keeps no messages.", seen.topic.end ? "All messages are acknowledged or too old." : "Put the first one here, or read with oncecast get.");
-    return empty("There are no messages from here on.");
+    return empty("No messages from here on.");
   }
 
   /** Search forwards. The API stops after a part of the topic, so go on from where it stopped. */

@@ -133,7 +133,7 @@ function behindView(subscriptions) {
     h("div", { class: "panel-head" }, h("h2", { id: "behind-title" }, "Largest lag"), h("a", { href: "#/subscriptions", class: "more" }, "All subscriptions")),
     worst.length
       ? h("ul", { class: "rows" }, worst.slice(0, ROWS).map(row))
-      : h("p", { class: "muted" }, subscriptions.length ? "All subscriptions are up to date." : "There are no subscriptions yet."),
+      : h("p", { class: "muted" }, subscriptions.length ? "All subscriptions are up to date." : "No subscriptions yet."),
   ];
 }
 

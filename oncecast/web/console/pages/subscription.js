@@ -156,7 +156,7 @@ function deadLetters({ where, topic, shared, signal, onCount }) {
     for (const offset of picked) if (!shown.some((each) => each.offset === offset)) picked.delete(offset);
     tools.hidden = !shown.length;
     label();
-    if (!shown.length) return void put(place, empty("There are no dead letters.", "A job becomes one when a worker rejects it, or after its last delivery fails."));
+    if (!shown.length) return void put(place, empty("No dead letters.", "A job becomes one when a worker rejects it, or after its last delivery fails."));
     put(list, shown.map(letterRow));
     put(place, list, data.next !== null && h("p", { class: "muted more-letters" }, `These are the first ${count(shown.length)} of ${count(data.count)}.`));
   }

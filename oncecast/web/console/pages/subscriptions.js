@@ -55,7 +55,7 @@ function render({ main, query, signal }) {
     } else if (all.length) {
       const where = state.data.next ? " on this page" : "";
       list.show(empty(`No subscription${where} contains “${visible(state.text)}”.`, "The filter looks at the names of subscriptions and topics."));
-    } else list.show(empty("There are no subscriptions yet.", "A reader creates one: ", h("code", {}, "oncecast get news --subscription reader")));
+    } else list.show(empty("No subscriptions yet.", "A reader creates one: ", h("code", {}, "oncecast get news --subscription reader")));
   }
 
   function pages(next) {

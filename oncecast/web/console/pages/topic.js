@@ -62,6 +62,8 @@ function render({ main, parameters, query, signal }) {
     });
     if (first) {
       const found = places(which, data.partitions.length > 0);
+      // Messages are put to a partition, and read from it.
+      for (const each of data.partitions.length ? actions : []) each.remove();
       const tab = query.get("tab") ?? found[0][0];
       put(sections, tabs(found, tab));
       TABS[tab]?.({ which, content, seen, signal, refresh, query });

@@ -71,7 +71,7 @@ function render({ main, query, signal }) {
 const nothing = (wanted) =>
   wanted
     ? empty(`No topic contains “${wanted}”.`, "Search looks for this text anywhere in a topic’s name.")
-    : empty("There are no topics yet.", "Create one here, or put a message: ", h("code", {}, "oncecast put news hello"));
+    : empty("No topics yet.", "Create one here, or put a message: ", h("code", {}, "oncecast put news hello"));
 
 function topicTable() {
   return table(

@@ -154,6 +154,7 @@ export function browse({ which, content, seen, signal, query }) {
 
   function pages(found) {
     const [low, high] = [seen.topic.first, seen.topic.end];
+    state.end = high;
     const first = found[0]?.offset ?? low;
     const next = (found.at(-1)?.offset ?? first) + 1;
     const turn = (text, from, off) => h("button", { class: "quiet", disabled: off, onclick: () => jump(from) }, text);
@@ -169,7 +170,7 @@ export function browse({ which, content, seen, signal, query }) {
   function following() {
     if (!state.page || state.text) return;
     if (!(state.page.messages ?? []).length && seen.topic.end > seen.topic.first) load();
-    else if (pager.contains(document.activeElement)) return;
+    else if (state.end === seen.topic.end || pager.contains(document.activeElement)) return;
     else pages(state.page.messages ?? []);
   }
 

@@ -133,6 +133,23 @@ export function search(label, onInput, value = "") {
   return input;
 }
 
+/** Return buttons for the previous and the next page, and words about the current one. */
+export function pager(label) {
+  const acts = {};
+  const words = h("span", { class: "muted num" });
+  const back = h("button", { class: "quiet", onclick: () => acts.back() }, "Previous");
+  const on = h("button", { class: "quiet", onclick: () => acts.on() }, "Next");
+  return {
+    element: h("nav", { class: "pager", "aria-label": label }, words, back, on),
+    show(text, turns) {
+      Object.assign(acts, turns);
+      say(words, text);
+      back.disabled = !turns.back;
+      on.disabled = !turns.on;
+    },
+  };
+}
+
 /** Return a place whose content is replaced by data, a loading state or an error. */
 export function slot(...content) {
   const element = h("div", { class: "slot" }, content);

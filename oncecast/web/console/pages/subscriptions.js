@@ -5,7 +5,7 @@ import { h, put } from "../dom.js";
 import { visible } from "../format.js";
 import { countLetters, withLetters } from "../letters.js";
 import { subscriptionTable } from "../listing.js";
-import { empty, head, search, slot, stale } from "../parts.js";
+import { empty, head, pager, search, slot, stale } from "../parts.js";
 import { poll } from "../poll.js";
 import { rewrite } from "../router.js";
 
@@ -24,8 +24,8 @@ function render({ main, query, signal }) {
   const late = stale();
   const list = slot();
   const rows = subscriptionTable({ withTopic: true });
-  const pager = h("nav", { class: "pager", "aria-label": "Pages of subscriptions" });
-  put(main, head("Subscriptions"), h("div", { class: "bar" }, box), late.element, list.element, pager);
+  const turns = pager("Pages of subscriptions");
+  put(main, head("Subscriptions"), h("div", { class: "bar" }, box), late.element, list.element, turns.element);
   list.wait();
   const load = async (stop) => {
     const data = await api.get("/subscriptions", { after: state.starts.at(-1), limit: PAGE }, stop);
@@ -63,10 +63,8 @@ function render({ main, query, signal }) {
       state.starts = to;
       refresh();
     };
-    put(pager,
-      h("span", { class: "muted" }, `Page ${state.starts.length}`),
-      h("button", { class: "quiet", disabled: state.starts.length < 2, onclick: turn(state.starts.slice(0, -1)) }, "Previous"),
-      h("button", { class: "quiet", disabled: !next, onclick: turn([...state.starts, next]) }, "Next"));
-    pager.hidden = state.starts.length < 2 && !next;
+    const { starts } = state;
+    turns.show(`Page ${starts.length}`, { back: starts.length > 1 && turn(starts.slice(0, -1)), on: next && turn([...starts, next]) });
+    turns.element.hidden = starts.length < 2 && !next;
   }
 }

@@ -5,7 +5,7 @@ import { ask, notify } from "../dialog.js";
 import { h, put } from "../dom.js";
 import { bytes, count, keeps, rate } from "../format.js";
 import { monitor } from "../monitor.js";
-import { empty, field, head, name, search, slot, stale, table } from "../parts.js";
+import { empty, field, head, name, pager, search, slot, stale, table } from "../parts.js";
 import { poll } from "../poll.js";
 import { policyFields, readPolicy } from "../policy.js";
 import { rewrite, topicLink } from "../router.js";
@@ -29,8 +29,8 @@ function render({ main, query, signal }) {
   const late = stale();
   const list = slot();
   const rows = topicTable();
-  const pager = h("nav", { class: "pager", "aria-label": "Pages of topics" });
-  put(main, head("Topics", { actions: [create] }), h("div", { class: "bar" }, box), late.element, list.element, pager);
+  const turns = pager("Pages of topics");
+  put(main, head("Topics", { actions: [create] }), h("div", { class: "bar" }, box), late.element, list.element, turns.element);
   list.wait();
   const load = (stop) => api.get("/topics", { search: wanted, after: starts.at(-1), limit: PAGE }, stop);
   const refresh = poll(EVERY, signal, load, update, (error) => {
@@ -57,14 +57,7 @@ function render({ main, query, signal }) {
     };
     const first = (starts.length - 1) * PAGE + 1;
     const words = found.length ? `${count(first)}–${count(first + found.length - 1)}${typeof total === "number" ? ` of ${count(total)}` : ""}` : "";
-    const before = starts.length > 1 ? turn(starts.slice(0, -1)) : null;
-    const after = next ? turn([...starts, next]) : null;
-    const focused = document.activeElement?.dataset?.turn;
-    put(pager,
-      h("span", { class: "muted num" }, words),
-      h("button", { class: "quiet", disabled: !before, onclick: before, data: { turn: "back" } }, "Previous"),
-      h("button", { class: "quiet", disabled: !after, onclick: after, data: { turn: "on" } }, "Next"));
-    if (focused) pager.querySelector(`[data-turn=${focused}]`)?.focus();
+    turns.show(words, { back: starts.length > 1 && turn(starts.slice(0, -1)), on: next && turn([...starts, next]) });
   }
 }
 

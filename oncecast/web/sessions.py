@@ -210,7 +210,9 @@ class Sessions:
         try:
             user, password, token = credentials
             named = {"user": user, "password": password, "token": token}
-            client = Client.of(replace(options, name=None, state=None, **named))
+            # Nothing of the process's own identity may remain.
+            own = {"name": None, "state": None, "secret": None, "node": "", "acts_for": ""}
+            client = Client.of(replace(options, **own, **named))
             session = Session(client, user=user, owned=True, password=password)
             await session.open()
         except InvalidArgument as error:

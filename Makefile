@@ -67,6 +67,9 @@ bench: $(READY) $(PEERS) ## compare the speed with Redis, NATS and RabbitMQ on t
 	@$(BIN)/python -m bench.queues --json build/queue.json
 	@$(BIN)/python -m bench.queues.beside --messages 20000 --json build/queue-beside.json
 
+interop: $(READY) ## run unmodified Kafka clients in many languages, and show what works
+	@$(BIN)/python -m bench.interop
+
 check: $(READY) ## check format, lint, types, layers, mutants, docs and prose
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
@@ -115,4 +118,4 @@ $(SITE): requirements-docs.lock $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $<
 	@touch $@
 
-.PHONY: help browser demo quick test fast pure fast-test wheels dist soak mutants mutate bench check docs format lock clean
+.PHONY: help browser demo quick test fast pure fast-test wheels dist soak mutants mutate bench interop check docs format lock clean

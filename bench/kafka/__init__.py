@@ -1,0 +1,1 @@
+"""Torture and measure the front end for Kafka clients with unmodified clients."""

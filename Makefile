@@ -65,6 +65,7 @@ bench: $(READY) $(PEERS) ## compare the speed with Redis, NATS and RabbitMQ on t
 	@$(BIN)/python -m bench.streams --json build/streams.json
 	@$(BIN)/python -m bench.workers --json build/workers.json
 	@$(BIN)/python -m bench.queues --json build/queue.json
+	@$(BIN)/python -m bench.kafka speed --json build/kafka.json
 	@$(BIN)/python -m bench.queues.beside --messages 20000 --json build/queue-beside.json
 
 interop: $(READY) ## run unmodified Kafka clients in many languages, and show what works

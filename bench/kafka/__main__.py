@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench.kafka import torture
+from bench.kafka import speed, torture
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.kafka", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     torture.add_options(commands.add_parser("torture", description=torture.__doc__))
-    return torture.run(parser.parse_args())
+    speed.add_options(commands.add_parser("speed", description=speed.__doc__))
+    options = parser.parse_args()
+    return torture.run(options) if options.command == "torture" else speed.run(options)
 
 
 if __name__ == "__main__":

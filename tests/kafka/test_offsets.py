@@ -108,6 +108,19 @@ def test_invalid_commits_are_refused() -> None:
     assert code(front) == Code.OFFSET_OUT_OF_RANGE
 
 
+def test_each_generation_attaches_again() -> None:
+    """KAF-3: this fences commits of the earlier generation."""
+    front = desk()
+    codes: list[Code] = []
+    for holder in ("kafka/front/1", "kafka/front/2"):
+        front.front.offsets.commit("g", holder, "t", 7, codes.append)
+        front.wait(0.0)
+        assert [type(each) for each in front.commands] == [do.Subscribe]
+        attached(front)
+        front.answer(Acked(7))
+    assert codes == [Code.NONE, Code.NONE]
+
+
 def test_committed_offset_is_the_subscription_cursor() -> None:
     front = desk()
     front.front.partitions.learn("t", 0)

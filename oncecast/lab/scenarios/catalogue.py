@@ -10,6 +10,7 @@ from oncecast.lab.scenarios.election import ELECTION
 from oncecast.lab.scenarios.hostile import HOSTILE
 from oncecast.lab.scenarios.hyparview import GOSSIP, HYPARVIEW
 from oncecast.lab.scenarios.intruders import INTRUDERS
+from oncecast.lab.scenarios.kafka import KAFKA
 from oncecast.lab.scenarios.mutex import MUTEX, MUTEX_LAMPORT
 from oncecast.lab.scenarios.paxos import PAXOS, PAXOS_LONG
 from oncecast.lab.scenarios.queue import QUEUE_FIFO, QUEUE_PAXOS
@@ -33,6 +34,7 @@ SCENARIOS: dict[str, Scenario] = {
         HOSTILE,
         HYPARVIEW,
         INTRUDERS,
+        KAFKA,
         MUTEX,
         MUTEX_LAMPORT,
         PAXOS,

@@ -146,6 +146,7 @@ class Jobs:
         strikes.mend()
         until("all nodes", self.cluster.whole)
         until("the last acknowledgements", lambda: self._is_settled(client))
+        until("all workers", lambda: all(each.ready for each in self.cluster.workers))
         say("draining the workers")
         statuses = {each.name: each.end() for each in self.cluster.workers}
         statuses[PRODUCER] = self.cluster.producer.end()
@@ -260,12 +261,17 @@ def main() -> int:
     add("--every", type=float, default=2.0, help="seconds between two kills (default: 2)")
     about = "minimum seconds over which the jobs are put (default: 120)"
     add("--seconds", type=float, default=120.0, help=about)
+    for kind in ("node", "worker"):
+        about = f"maximum number of {kind}s to kill (default: no maximum)"
+        add(f"--{kind}-kills", type=int, default=1_000_000, help=about)
     add("--seed", type=int, default=1, help="seed for choosing victims (default: 1)")
     add("--directory", type=Path, help="keep all files here (default: a temporary directory)")
     add("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
     if options.jobs < 1 or options.workers < 2:
         parser.error("use at least 1 job and 2 workers")
+    if options.node_kills < 1 or options.worker_kills < 1:
+        parser.error("kill at least one node and one worker")
     mind_signals()
     with ExitStack() as stack:
         if options.directory is None:

@@ -40,6 +40,11 @@ def trace_file(directory: Path, name: str, number: int = 0) -> Path:
     return directory / f"{name}-{number}.jsonl"
 
 
+def ready_file(directory: Path, name: str, number: int) -> Path:
+    """Return the file that a worker creates once it can be drained."""
+    return directory / f"{name}-{number}.ready"
+
+
 def sequence_of_value(value: bytes) -> int:
     return int(value.split(b" ", 1)[0])
 
@@ -123,6 +128,7 @@ async def work(options: argparse.Namespace, trace: Trace) -> None:
     async with oncecast.connect(options.server, timeout=PATIENCE) as client:
         jobs = await client.work(TOPIC, SUBSCRIPTION, prefetch=PREFETCH, create=False)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, jobs.stop)
+        ready_file(options.directory, options.name, options.number).touch()
         await worker.work(jobs)
         await jobs.drain()
     worker.close()

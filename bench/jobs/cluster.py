@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bench.jobs.clients import trace_file
+from bench.jobs.clients import ready_file, trace_file
 from bench.peers.peer import Failed, answers, free_port
 from oncecast import blocking
 from oncecast.errors import OncecastError
@@ -96,6 +96,11 @@ class Client(Process):
         """Return the trace of the last start."""
         return trace_file(self._options.directory, self.name, self.starts - 1)
 
+    @property
+    def ready(self) -> bool:
+        """Return whether the worker can be drained."""
+        return ready_file(self._options.directory, self.name, self.starts - 1).exists()
+
 
 class Cluster:
     def __init__(self, options: argparse.Namespace) -> None:
@@ -150,9 +155,11 @@ class Strikes:
             return
         self._next = now + self._cluster.options.every
         # One node at a time is down, so that the group keeps its majority.
-        if self.nodes <= self.workers and self._down is None and self._cluster.whole():
+        options, node_next = self._cluster.options, self.nodes <= self.workers
+        free = node_next and self.nodes < options.node_kills and self._down is None
+        if free and self._cluster.whole():
             self._kill_node(self._rng.choice(self._cluster.nodes))
-        else:
+        elif self.workers < options.worker_kills:
             self._kill_worker(self._rng.choice(self._cluster.workers))
 
     def _kill_node(self, node: Node) -> None:

@@ -59,6 +59,7 @@ class Census:
     def __init__(self, client: Client, backend: Backend) -> None:
         self._client, self._backend = client, backend
         self._last: Count | None = None
+        self._outdated = False
         self._counting: asyncio.Task[Count] | None = None
 
     @property
@@ -67,16 +68,17 @@ class Census:
 
     def forget(self) -> None:
         """Count again at the next request, because this user has changed a topic."""
-        if self._last is not None:
-            self._last.took, self._last.at = 0.0, self._last.at - AGE_MIN
+        self._outdated = True
 
     async def count(self) -> Count:
         """Return a recent count."""
         now = asyncio.get_running_loop().time()
         last = self._last
-        if last is not None and now - last.at < max(AGE_MIN, COST * last.took):
+        fresh = last is not None and now - last.at < max(AGE_MIN, COST * last.took)
+        if last is not None and fresh and not self._outdated:
             return last
         if self._counting is None:
+            self._outdated = False
             self._counting = asyncio.create_task(self._count(now))
             self._counting.add_done_callback(self._counted)
         return await asyncio.shield(self._counting)

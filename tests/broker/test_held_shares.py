@@ -27,6 +27,8 @@ from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import Accepted, Output
 from tests.broker.machine_steps import Steps
 from tests.broker.ring_desk import AGAIN, ELSEWHERE, PREPARED, SETTINGS, SOURCE, RingDesk
+from tests.broker.ring_transaction_pair import ring_transaction_run
+from tests.seeds import seeds
 
 ABORTED = TransactionEnded(False, (), already=False)
 YES, NO = MoveStep(True), MoveStep(False)
@@ -553,3 +555,26 @@ def test_snapshot_restores_held_shares_and_decisions() -> None:
     assert desk.machine.registry.staging.decisions == 1
     assert desk.resolve(commit=True) == committed(PublishedRange(OUT, 0, 4, kept=True))
     assert desk.cursor == 3
+
+
+# A model
+
+
+@pytest.mark.parametrize("seed", seeds(40, 2000))
+def test_shares_and_decisions_agree_with_a_model_after_every_command(seed: int) -> None:
+    """TXN-2"""
+    ring_transaction_run(seed)
+
+
+def test_random_commands_reach_all_outcomes() -> None:
+    """Otherwise the comparison with the model proves little."""
+    found: dict[str, int] = {}
+    for seed in range(20):
+        for outcome, count in ring_transaction_run(seed).outcomes.items():
+            found[outcome] = found.get(outcome, 0) + count
+    for kind in ("PrepareTransaction", "DecideTransaction", "EndTransaction"):
+        for result in ("NotAcknowledged", "Fenced", "OldNumber"):
+            assert found[f"{kind}: {result}"] > 5
+    assert found["PrepareTransaction: TransactionPrepared"] > 100
+    assert found["DecideTransaction: TransactionEnded"] > 100
+    assert found["DecideTransaction: NotDecided"] > 1

@@ -4,14 +4,16 @@ A node, the web process, 20 readers of Server-Sent Events, Chromium and the publ
 machine. Each round measures puts without and with the console: the browser shows the overview, and
 the tails follow the topic that is being put to. The program prints medians over the rounds.
 
-puts      puts of 100 B per second, by 64 tasks with one `await put` after the other
+puts      puts of 100 B per second, by 64 tasks with one `await put` after the other;
+          `--rate` limits all of them together
 wait      median time of a put
 node      processor time of the node for 1,000 puts
 
 With `--apart`, the web process, the tails and the browser run at the lowest priority, as a stand-in
 for another machine: they use only processor time that the node and the publisher leave.
 
-    python bench/console.py [--json] [--rounds 5] [--seconds 4] [--tails 20] [--apart]
+    python bench/console.py [--json] [--rounds 5] [--seconds 4] [--tails 20]
+                            [--rate 0] [--apart]
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from time import perf_counter
 from typing import NamedTuple
 
@@ -88,10 +91,12 @@ def program(*words: str, expect: str, low: bool = False) -> Iterator[tuple[int, 
                 break
         if expect and not found:
             sys.exit(f"{' '.join(words)} ended before it printed {expect}")
+        # A full pipe would stop the program.
+        Thread(target=process.stdout.read, daemon=True).start()
         yield process.pid, found[1] if found else ""
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.wait(timeout=20)
 
 
 @contextlib.contextmanager
@@ -118,15 +123,18 @@ def looking(server: str, tails: int, low: bool) -> Iterator[None]:
         yield
 
 
-async def load(client: Client, node: int, seconds: float) -> Figures:
-    """Put for some seconds, and return the figures."""
+async def load(client: Client, node: int, seconds: float, rate: float) -> Figures:
+    """Put for some seconds, and return the figures. A rate of 0 means as fast as possible."""
     waits: list[float] = []
     end = perf_counter() + SETTLE
+    pause = TASKS / rate if rate else 0.0
 
     async def one() -> None:
         while (now := perf_counter()) < end:
             await client.put(TOPIC, VALUE)
             waits.append(perf_counter() - now)
+            if pause:
+                await asyncio.sleep(max(0.0, now + pause - perf_counter()))
 
     await asyncio.gather(*(one() for _ in range(TASKS)))
     waits.clear()
@@ -143,13 +151,14 @@ async def measure(server: str, node: int, arguments: argparse.Namespace) -> list
     async with Client(server) as client:
         await client.create_topic(TOPIC, Policy(bytes_max=KEPT_BYTES, drop_unread=True))
         for _ in range(arguments.rounds):
-            alone = await load(client, node, arguments.seconds)
+            alone = await load(client, node, arguments.seconds, arguments.rate)
             opened = contextlib.ExitStack()
             await asyncio.to_thread(
                 opened.enter_context, looking(server, arguments.tails, arguments.apart)
             )
             try:
-                rounds.append([alone, await load(client, node, arguments.seconds)])
+                watched = await load(client, node, arguments.seconds, arguments.rate)
+                rounds.append([alone, watched])
             finally:
                 await asyncio.to_thread(opened.close)
     return rounds
@@ -172,6 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--tails", type=int, default=20)
+    parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--apart", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as data:

@@ -27,11 +27,11 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import oncecast
 from oncecast import Policy
@@ -444,6 +444,11 @@ def show(outcome: Outcome) -> None:
         print(f"FAULT {fault}")
 
 
+def figures_of(outcome: Outcome) -> dict[str, Any]:
+    answers = {kind: dict(statuses) for kind, statuses in outcome.answers.items()}
+    return {**vars(outcome), "answers": answers}
+
+
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.hostile.web",
@@ -460,7 +465,7 @@ def main(words: list[str] | None = None) -> int:
         outcome = run(arguments.requests, arguments.slow, arguments.seed, Path(root))
     show(outcome)
     if arguments.json:
-        arguments.json.write_text(json.dumps(asdict(outcome), indent=1) + "\n")
+        arguments.json.write_text(json.dumps(figures_of(outcome), indent=1) + "\n")
     return 1 if outcome.faults else 0
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from bench.hostile.web import CLOSED, Generator, Outcome, Request, run
+from bench.hostile.web import CLOSED, Generator, Outcome, Request, figures_of, run
 
 
 def test_generator_makes_every_kind_and_repeats_with_its_seed() -> None:
@@ -24,6 +25,8 @@ def test_unexpected_status_is_a_fault() -> None:
     assert outcome.faults == []
     outcome.count("kind", Request(b"x", frozenset({400, CLOSED})), 500)
     assert len(outcome.faults) == 1
+    figures = json.loads(json.dumps(figures_of(outcome)))
+    assert figures["answers"] == {"kind": {"400": 1, "500": 1}}
 
 
 @pytest.mark.long

@@ -54,6 +54,7 @@ COMMANDS = {
     "demo": ("demo",),
     "log": ("log",),
     "history": ("history",),
+    "playback.command": ("playback",),
     "sim.command": ("sim",),
 }
 

@@ -10,28 +10,16 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 import oncecast
 from oncecast.web import Application, application
 from oncecast.web.server import Listener
+from tests.browser import PATIENCE
 from tests.client.serving import serving
-from tools.browser import MISSING, find
 
 T = TypeVar("T")
 
-PATIENCE = 20.0  # seconds until the page must show what a test expects
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 # This name contains markup, quotes, a slash and a character that reverses the text after it.
 HOSTILE = '<img src=x onerror="document.title=1">/\u202egpj.exe'
 ALONE = "x<b>&amp;"  # a subscription
@@ -83,19 +71,6 @@ async def entered(stack: AbstractAsyncContextManager[None]) -> None:
 
 async def left(stack: AbstractAsyncContextManager[None]) -> None:
     await stack.__aexit__(None, None, None)
-
-
-@contextmanager
-def browser() -> Iterator[Browser]:
-    path = find()
-    if path is None:
-        pytest.fail(MISSING, pytrace=False)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        try:
-            yield opened
-        finally:
-            opened.close()
 
 
 class Console:

@@ -11,13 +11,13 @@ from playwright.sync_api import Browser, Route, expect
 
 import oncecast
 from oncecast.errors import NoSuchTopic
+from tests.browser import browser
 from tests.web.console import (
     ALONE,
     HOSTILE,
     LOOKS,
     Console,
     Site,
-    browser,
     console,
     look,
     unreachable,

@@ -22,7 +22,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import oncecast
-from tests.web.console import HOSTILE, Console, browser, console, look, unreachable
+from tests.browser import browser
+from tests.web.console import HOSTILE, Console, console, look, unreachable
 from tests.web.test_console import bury, fill
 from tools.check_docs import ROOT
 

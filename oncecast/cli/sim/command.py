@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli.connecting import add_option, complain, counted
+from oncecast.cli.playback import showing
 from oncecast.cli.progress import Progress
-from oncecast.cli.sim import papers, sweep
+from oncecast.cli.sim import papers, recorded, sweep
 from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     verb.add_argument("--last", metavar="N", type=positive, help="print only the last N steps")
     verb.add_argument("--json", action="store_true", help="print one JSON line per step")
+    showing.add_options(verb, "play the run in a browser: serve the page, and print its address")
     verb.set_defaults(run=replay)
 
     verb = verbs.add_parser("bench", help="measure the speed of the simulator")
@@ -146,11 +148,12 @@ def require(scenario: Scenario, nodes: int) -> None:
 def list_scenarios(args: argparse.Namespace) -> int:
     from oncecast.lab.scenarios.catalogue import SCENARIOS
 
+    width = max(map(len, SCENARIOS))
     for scenario in SCENARIOS.values():
         if args.json:
             write({"name": scenario.name, "nodes": scenario.nodes, "about": scenario.about})
         else:
-            print(f"{scenario.name:<14} {scenario.nodes:>4} nodes   {scenario.about}")
+            print(f"{scenario.name:<{width}} {scenario.nodes:>4} nodes   {scenario.about}")
     return ExitStatus.OK
 
 
@@ -212,6 +215,8 @@ def replay(args: argparse.Namespace) -> int:
     scenario = find(args)
     if scenario is None:
         return ExitStatus.NOT_FOUND
+    if args.web or args.html is not None:
+        return recorded.play(args, scenario)
     from collections import deque
 
     from oncecast.lab.scenarios.scenario import run

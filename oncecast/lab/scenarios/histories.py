@@ -66,4 +66,6 @@ class Histories(Checker):
                 session.settle()
         verdict = check(self.recorder.history, steps_max=self._steps_max)
         if not verdict.ok:
-            raise Violation(str(verdict))
+            violation = Violation(str(verdict))
+            violation.evidence = verdict.broken
+            raise violation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
+from typing import Protocol as Interface
 
 import msgspec
 
@@ -13,6 +14,12 @@ from oncecast.simulator.step import Step
 from oncecast.simulator.trace import Trace
 
 Figures = dict[str, Any]
+
+
+class Make(Interface):
+    """Makes the simulation of a run."""
+
+    def __call__(self, seed: int, *, trace: Trace | None = None) -> Simulation: ...
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -55,12 +62,17 @@ def run(
     nodes: int | None = None,
     *,
     show: Callable[[Step], None] | None = None,
+    make: Make = Simulation,
+    caught: Callable[[Exception], None] | None = None,
 ) -> Outcome:
-    """Run one seed and return the outcome, which includes any violation or exception."""
+    """Run one seed and return the outcome, which includes any violation or exception.
+
+    A recorder passes its own simulation as `make`, and gets the exception through `caught`.
+    """
     count = scenario.nodes if nodes is None else nodes
     assert count >= scenario.nodes_min, f"{scenario.name} needs at least {scenario.nodes_min} nodes"
     trace = Trace(show)
-    sim = Simulation(seed, trace=trace)
+    sim = make(seed, trace=trace)
     figures: Figures = {}
     violation = ""
     began = perf_counter()
@@ -69,6 +81,8 @@ def run(
         sim.finish()
     except Exception as error:  # noqa: BLE001  # any exception of a protocol is a finding
         violation = f"{type(error).__name__}: {error}"
+        if caught is not None:
+            caught(error)
     return Outcome(
         scenario=scenario.name,
         seed=seed,

@@ -1,0 +1,1 @@
+"""Frame times of the playback page while the time line is scrubbed."""

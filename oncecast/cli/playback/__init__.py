@@ -1,0 +1,1 @@
+"""The playback command: show recorded runs in a browser."""

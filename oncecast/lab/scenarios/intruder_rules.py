@@ -25,6 +25,7 @@ from oncecast.wire.frames import (
     LeaveRing,
     Look,
     LookAccess,
+    LookBroker,
     LookGroup,
     LookRing,
     Scan,
@@ -32,6 +33,7 @@ from oncecast.wire.frames import (
     Work,
     WorkEnded,
 )
+from oncecast.wire.partitions import AddGroup, Enlist, LeaveGroup, RemoveGroup, SetPartitions
 from oncecast.wire.ring_transactions import ResolveTransaction
 from oncecast.wire.sharing import Settle
 from oncecast.wire.transactions import EndTransaction
@@ -69,8 +71,9 @@ NAME_FIELDS = ("producer", "subscription", "source")
 PUTS = (do.OpenProducer, do.Put, do.TimedPut, do.CloseProducer, do.Stage)
 OF_SOURCE = (do.PublishStaged, do.DropStaged, do.CloseSource)
 SUBSCRIBES = (do.Subscribe, do.SubscribeShared, do.Unsubscribe)
-READS = (*SUBSCRIBES, do.Attach, do.Detach, do.Seek, Fetch, Work, Scan)
-MANAGES = (do.CreateTopic, do.SetPolicy, do.DeleteTopic)
+GROUPS = (AddGroup, RemoveGroup, Enlist, LeaveGroup)
+READS = (*SUBSCRIBES, *GROUPS, do.Attach, do.Detach, do.Seek, Fetch, Work, Scan)
+MANAGES = (do.CreateTopic, do.SetPolicy, do.DeleteTopic, SetPartitions)
 VERBS: dict[type, str] = {
     **dict.fromkeys((*PUTS, *OF_SOURCE), "put"),
     **dict.fromkeys(READS, "read"),
@@ -117,7 +120,7 @@ def is_foreign(principal: str, frame: Value) -> bool:
     asked = asked.command if isinstance(asked, Call) else asked
     if isinstance(asked, Govern | LookAccess | LeaveRing | do.AccessCommand):
         return True
-    if isinstance(asked, LookGroup):
+    if isinstance(asked, LookGroup | LookBroker):
         return principal not in TOPICS
     if isinstance(asked, Look | LookRing):
         topic = asked.topic if isinstance(asked, Look) else asked.tree

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from oncecast.wire.batch import Builder
 from oncecast.wire.batch_builder import of_values
 from oncecast.wire.batch_layout import FRAME_BYTES
 from oncecast.wire.timing import Timing
+
+if TYPE_CHECKING:
+    from oncecast.client.routing import Router
 
 MESSAGE_BYTES = 20  # assumed overhead of each message, in bytes
 CHUNK = 1024  # number of values that `put_many` measures at once
@@ -27,6 +30,11 @@ class Receipt(NamedTuple):
     offset: int
     kept: bool | None
 
+    @property
+    def partition(self) -> int:
+        """Return the partition that has the message, or -1 in a plain topic."""
+        return -1
+
 
 class Parcel:
     """A batch of messages to one topic that is still being filled."""
@@ -37,6 +45,8 @@ class Parcel:
         "count",
         "cut",
         "most",
+        "partition",
+        "router",
         "time",
         "timing",
         "topic",
@@ -47,6 +57,8 @@ class Parcel:
 
     def __init__(self, topic: str, most: int, cut: int, timing: Timing | None = None) -> None:
         self.topic, self.timing = topic, timing
+        self.router: Router | None = None  # None if the topic has no partitions
+        self.partition = -1
         # Maximum size of the batch, and the size at which it is sent.
         self.most, self.cut = most, cut
         self.values: list[bytes] = []  # plain values that are not in the builder yet

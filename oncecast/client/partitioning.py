@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from oncecast.client.arguments import check_partitions
 from oncecast.client.requests import Requests
-from oncecast.errors import Fenced, InvalidArgument, NoSuchTopic, Partitioned, TopicExists
+from oncecast.errors import (
+    Fenced,
+    InvalidArgument,
+    NoSuchTopic,
+    OncecastError,
+    Partitioned,
+    TopicExists,
+)
 from oncecast.wire import commands as do
 from oncecast.wire.frames import SubscriptionView, TopicView
 from oncecast.wire.partitions import AddGroup, RemoveGroup, SetPartitions, partition_topic
@@ -128,6 +136,12 @@ class Partitions:
     async def _views(self, view: TopicView) -> list[TopicView]:
         names = [partition_topic(view.name, number) for number in range(view.partitions)]
         return await each_of([self._describe(name) for name in names])
+
+    async def refresh(self, topic: str, tell: Callable[[str, int], None]) -> None:
+        """Tell the current number of partitions of a topic, or 0 if it does not exist."""
+        with suppress(OncecastError):  # the client puts to the partitions that it knows
+            view = await self._known(topic)
+            tell(topic, 0 if view is None else view.partitions)
 
     # -- consumer groups --
 

@@ -5,6 +5,8 @@ busy. An awaited put is sent at once if no batch is in flight and the last batch
 each: the publisher then awaits every put, so waiting for more messages would only add latency.
 `Client.put_nowait` adds plain values to an open batch directly, because that is the hottest path.
 
+A message to a topic with partitions goes to the batch of one partition: see `routing`.
+
 A batch has one timing. Messages with a time to live keep their order with other messages, so a put
 with another timing closes the batch before it. Delayed messages have no order to keep.
 """
@@ -22,13 +24,14 @@ from typing import Any
 
 from oncecast.client.arguments import check_topic, check_wait
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt, slices
+from oncecast.client.routing import Returned, Router, Routers, placed
 from oncecast.client.session.local import NotStored, Produce, Stored
-from oncecast.errors import OncecastError, Overloaded, PayloadTooLarge, TimedOut
+from oncecast.errors import NoSuchTopic, OncecastError, Overloaded, PayloadTooLarge, TimedOut
 from oncecast.kernel.protocol import Value
-from oncecast.wire.batch import Oversized
+from oncecast.wire.batch import Oversized, messages
 from oncecast.wire.batch_builder import to_bytes
 from oncecast.wire.batch_layout import FRAME_BYTES
-from oncecast.wire.errors import DISK, Refusal
+from oncecast.wire.errors import DISK, Partitioned, Refusal
 from oncecast.wire.errors import Overloaded as Busy
 from oncecast.wire.limits import Limits
 from oncecast.wire.timing import Timing
@@ -61,8 +64,10 @@ class Putting:
         zstd: int | None = None,
         left: int = 0,  # unsettled batches left in the state directory by an earlier process
         patience: float = inf,  # seconds that a put without a timeout waits while the disk is full
+        routers: Routers | None = None,
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
+        self.routers = Routers() if routers is None else routers
         self._loop = asyncio.get_running_loop()
         # Batches that accept more messages, by topic, or by topic and timing.
         self.open: dict[Any, Parcel] = {}
@@ -106,8 +111,7 @@ class Putting:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        parcel = self.open.get(topic)
-        self._add(self._begin(topic) if parcel is None else parcel, value, key, headers)
+        self._add(self._parcel(topic, key), value, key, headers)
 
     async def put(
         self,
@@ -120,12 +124,11 @@ class Putting:
     ) -> Receipt:
         if timeout is not None:
             check_wait(timeout)
-        where = topic if timing is None else (topic, timing)
-        parcel = self.open.get(where)
+        parcel = self.open.get(topic if timing is None else (topic, timing))
         if parcel is None:
             if self._bytes >= BUFFER_BYTES:
                 timeout = await self.wait_for_space(timeout)
-            parcel = self.open.get(where) or self._begin(topic, timing)
+            parcel = self._parcel(topic, key, timing)
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
         self._add(parcel, value, key, headers, waiter)
         if self._singles >= SINGLES and not self._flying:
@@ -193,8 +196,7 @@ class Putting:
     def _put_some(
         self, topic: str, values: list[bytes], size: int, timing: Timing | None
     ) -> asyncio.Future[Receipt]:
-        where = topic if timing is None else (topic, timing)
-        parcel = self.open.get(where) or self._begin(topic, timing)
+        parcel = self._parcel(topic, None, timing)
         if parcel.bytes + size > self._most:
             parcel = self._another(parcel, size)
         parcel.values += values
@@ -218,12 +220,27 @@ class Putting:
                 topic, value, key, headers = messages.popleft()
                 parcel = self.open.get(topic)
                 if parcel is None:
-                    parcel = self._begin(topic)
+                    parcel = self._parcel(topic, key)
                 if not parcel.take(value, key, headers):
                     self._add(parcel, value, key, headers)
             except Exception as error:  # noqa: BLE001  # flush raises it
                 self._failure = self._failure or error
         return True
+
+    def _parcel(self, topic: str, key: bytes | None, timing: Timing | None = None) -> Parcel:
+        """Return the open batch for a message with this key."""
+        if self.routers and (router := self.routers.get(topic)) is not None:
+            return self._routed(router, router.choose(key), timing)
+        where = topic if timing is None else (topic, timing)
+        return self.open.get(where) or self._begin(topic, timing)
+
+    def _routed(self, router: Router, partition: int, timing: Timing | None) -> Parcel:
+        """Return the open batch of a partition."""
+        topic = router.names[partition]
+        where = topic if timing is None else (topic, timing)
+        parcel = self.open.get(where) or self._begin(topic, timing)
+        parcel.router, parcel.partition = router, partition
+        return parcel
 
     def _begin(self, topic: str, timing: Timing | None = None) -> Parcel:
         if self.broken is not None:
@@ -303,7 +320,9 @@ class Putting:
         if size > self._most:
             raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
-        return self._fresh(parcel.topic, parcel.timing)
+        another = self._fresh(parcel.topic, parcel.timing)
+        another.router, another.partition = parcel.router, parcel.partition
+        return another
 
     def _too_large(self, size: int) -> PayloadTooLarge:
         most = self._most - MESSAGE_BYTES
@@ -336,11 +355,20 @@ class Putting:
             return
         self._singles = self._singles + 1 if count == 1 else 0
         self._bytes += parcel.bytes
+        if parcel.topic in self.routers.returning:
+            self._tickets += 1
+            again = Returned(self._tickets, parcel, batch, parcel.timing)
+            self.routers.returning[parcel.topic].append(again)
+            return
+        if parcel.router is not None:
+            parcel.router.sent(parcel.partition)
         self._tickets += 1
         self._flying[self._tickets] = parcel
         if self._watching is None and self._patience < inf:
             self._watching = self._loop.call_later(self._patience / 10, self._watch)
-        self._request(Produce(self._tickets, parcel.topic, count, batch, parcel.timing))
+        create = parcel.router is None
+        produce = Produce(self._tickets, parcel.topic, count, batch, parcel.timing, create)
+        self._request(produce)
 
     # -- a full disk --
 
@@ -383,10 +411,63 @@ class Putting:
         offset, kept = event.offset, event.kept
         for waiter, index in parcel.waiters:
             if not waiter.done():
-                waiter.set_result(Receipt(offset + index if offset >= 0 else -1, kept))
+                where = offset + index if offset >= 0 else -1
+                waiter.set_result(
+                    Receipt(where, kept)
+                    if parcel.router is None
+                    else placed(where, kept, parcel.partition)
+                )
 
     def not_stored(self, event: NotStored) -> None:
-        self._refused(self._landed(event.ticket), event.why.raised())
+        if isinstance(event.why, Partitioned) and event.batch:
+            self._divide(event, event.why)
+            return
+        parcel = self._landed(event.ticket)
+        error = event.why.raised()
+        if parcel is not None and parcel.router is not None and isinstance(error, NoSuchTopic):
+            self.routers.forget(parcel.router)
+            error = NoSuchTopic(parcel.router.topic)
+        self._refused(parcel, error)
+
+    # -- topics that turn out to have partitions --
+
+    def _divide(self, event: NotStored, why: Partitioned) -> None:
+        """Put the messages of a refused batch to the partitions of its topic.
+
+        Wait until all batches of the topic have been refused, so that they keep their order.
+        """
+        topic = why.topic
+        parcel = self._flying.pop(event.ticket, None)
+        returning = self.routers.returning.setdefault(topic, [])
+        returning.append(Returned(event.ticket, parcel, event.batch, event.timing))
+        if any(each.topic == topic for each in self._flying.values()):
+            return
+        for open_ in [each for each in self.open.values() if each.topic == topic]:
+            self._cut(open_)
+        del self.routers.returning[topic]
+        self.routers.learn(topic, why.partitions)
+        returning.sort(key=lambda each: each.ticket)
+        for each in returning:
+            self._put_again(topic, each)
+        self._cut_all()
+        for each in returning:
+            if each.parcel is None:
+                self._left -= 1
+            else:
+                self._bytes -= each.parcel.bytes
+        self._flushing = [(self._tickets, waiter) for _, waiter in self._flushing]
+        self._tell_flushed()
+
+    def _put_again(self, topic: str, returned: Returned) -> None:
+        router, waiters = self.routers.get(topic), returned.waiters()
+        assert router is not None
+        # The waiter of `put_many` waits for several messages, so they go to one partition.
+        without_key = router.choose(None)
+        found = messages(returned.batch, topic=topic, offset=0, producer="", sequence=0)
+        for index, each in enumerate(found):
+            partition = without_key if each.key is None else router.choose(each.key)
+            parcel = self._routed(router, partition, returned.timing)
+            self._add(parcel, each.value, each.key, each.headers or None, waiters.get(index))
 
     def _refused(self, parcel: Parcel | None, error: OncecastError) -> None:
         """Raise `error` in the batch's waiters, and in `flush` if a message has no waiter."""
@@ -413,6 +494,8 @@ class Putting:
 
     def _tell_flushed(self) -> None:
         """Wake the flushes whose batches are all stored."""
+        if self.routers.returning:
+            return
         oldest = 0 if self._left > 0 else next(iter(self._flying), self._tickets + 1)
         wake([waiter for ticket, waiter in self._flushing if ticket < oldest])
         self._flushing = [each for each in self._flushing if each[0] >= oldest]
@@ -420,7 +503,7 @@ class Putting:
     @property
     def left(self) -> bool:
         """Return whether any message is not stored yet."""
-        return bool(self.open or self._flying or self._left > 0)
+        return bool(self.open or self._flying or self._left > 0 or self.routers.returning)
 
     async def flush(self, timeout: float | None) -> None:
         """Wait until all puts are stored. Raise the first error from a put without a waiter."""
@@ -474,8 +557,9 @@ class Putting:
     def fail(self, error: OncecastError) -> None:
         """Raise `error` in all waiting and all later puts."""
         self.broken = error
-        parcels = [*self.open.values(), *self._flying.values()]
+        parcels = [*self.open.values(), *self._flying.values(), *self.routers.returned()]
         self.open.clear()
+        self.routers.returning.clear()
         self._lasting.clear()
         self._flying.clear()
         self._bytes = 0

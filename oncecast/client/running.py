@@ -17,6 +17,7 @@ from oncecast.client.driver import ClientRuntime, broken
 from oncecast.client.options import ClientOptions
 from oncecast.client.putting import Putting
 from oncecast.client.requests import Requests
+from oncecast.client.routing import Routers
 from oncecast.client.session import local
 from oncecast.client.session.client import ClientSession
 from oncecast.client.subscription import Subscription
@@ -94,9 +95,11 @@ class Running:
             zstd=options.zstd,
             left=session.unsettled,
             patience=options.timeout,
+            routers=Routers(self._refresh),
         )
         self.subscriptions = Subscriptions(self.requests, make_subscription)
         self.cluster = Cluster(self.requests)
+        self._tasks: dict[asyncio.Future[None], None] = {}  # keeps running tasks alive
         self.temporary: dict[str, None] = {}  # topics whose subscriptions end with this client
         # A client runs only one operation at a time on each dead-letter topic.
         self.handling: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -169,6 +172,12 @@ class Running:
         if self._observer is not None:
             self._observer.heard(event)
         self._handlers[type(event)](event)
+
+    def _refresh(self, topic: str) -> None:
+        """Find out whether a topic that the client puts to has more partitions now."""
+        task = asyncio.ensure_future(self.partitions.refresh(topic, self.putting.routers.update))
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     def _moved(self, node: NodeId) -> int:
         return self.runtime.moved(node)

@@ -111,6 +111,7 @@ def messages(
     skip: int = 0,
     count: int | None = None,
     redelivered: bool = False,
+    partition: int = -1,
 ) -> list[Message]:
     """Return a batch's messages, or `count` messages after the first `skip`.
 
@@ -123,13 +124,11 @@ def messages(
             # Batches of a single value are common and faster to read without columns.
             alone = data[HEADER_BYTES + 4 : -4]
             time = header.time
-            return [
-                Message(
-                    topic, offset, None, alone, NO_HEADERS, time, producer, sequence, redelivered
-                )
-            ]
+            rest = (time, producer, sequence, redelivered, partition)
+            return [Message(topic, offset, None, alone, NO_HEADERS, *rest)]
     if peek(data).format == KAFKA:
-        return _from_kafka(data, topic, offset, producer, sequence, skip, count, redelivered)
+        source = (producer, sequence, skip, count)
+        return _from_kafka(data, topic, offset, *source, redelivered, partition)
     columns = open_columns(data)
     begin, end = _span(columns, skip, count)
     return list(
@@ -144,6 +143,7 @@ def messages(
             repeat(producer),
             numbers_from(sequence),
             repeat(redelivered),
+            *(() if partition < 0 else (repeat(partition),)),
         )
     )
 
@@ -157,6 +157,7 @@ def _from_kafka(
     skip: int,
     count: int | None,
     redelivered: bool,
+    partition: int,
 ) -> list[Message]:
     """Return messages that a Kafka client has put. A null value becomes an empty one.
 
@@ -177,6 +178,7 @@ def _from_kafka(
             producer,
             sequence + number,
             redelivered,
+            partition,
         )
         for number, each in enumerate(records[skip:end])
     ]

@@ -20,3 +20,4 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     producer: str
     sequence: int
     redelivered: bool
+    partition: int = -1  # the partition of `topic`, or -1 in a plain topic

@@ -160,8 +160,10 @@ class ClientSession(Protocol):
 
     def request(self, request: local.Request) -> None:
         match request:
-            case local.Produce(ticket, topic, count, batch, timing):
-                self._flow(topic).produce(ticket, count, batch, timing)
+            case local.Produce(ticket, topic, count, batch, timing, create):
+                flow = self._flow(topic)
+                flow.create = create
+                flow.produce(ticket, count, batch, timing)
             case local.Do():
                 self._do(request)
             case local.Show():

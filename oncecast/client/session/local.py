@@ -136,6 +136,7 @@ class Produce(Value):
     count: int
     batch: bytes
     timing: Timing | None = None
+    create: bool = True  # whether to create a missing topic
 
 
 class Stored(Value):
@@ -159,6 +160,9 @@ class NotStored(Value):
 
     ticket: int
     why: AnyRefusal
+    # If the topic has partitions, the batch and its timing, to put its messages to them.
+    batch: bytes = b""
+    timing: Timing | None = None
 
 
 # Reading.
@@ -174,6 +178,11 @@ class Read(Value):
     subscription: str
     start_at: int = -1
     push: bool = False
+    # A member of a consumer group: the name of the topic and the partition, for its messages, and
+    # the term of its assignment.
+    partition_of: str = ""
+    partition: int = -1
+    term: int = 0
 
 
 class Want(Value):

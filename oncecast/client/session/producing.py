@@ -43,6 +43,7 @@ from oncecast.wire.errors import (
     Gap,
     NotHere,
     Overloaded,
+    Partitioned,
     Refusal,
     Unopened,
 )
@@ -90,6 +91,7 @@ class Flow:
         self._calls, self._routes, self._calls_in_flight = calls, routes, calls_in_flight
         self._patience = patience
         self.topic = topic
+        self.create = True  # whether to create a missing topic
         self._incarnation, self._incarnations = identity.incarnation, 0
         self.epoch = 0  # the epoch of this process, or 0 if the producer is not open
         self._held = 0  # the last epoch that this process held, or 0
@@ -184,6 +186,7 @@ class Flow:
             self._identity.producer,
             self._incarnation,
             0,
+            create=self.create,
             directory_id=self._identity.directory_id,
             expected=self._current,
         )
@@ -218,11 +221,11 @@ class Flow:
     def _not_opened(self, why: AnyRefusal) -> None:
         """Fail all batches so that the application can decide what to do.
 
-        Batches from an earlier process have no caller to notify, so they are kept and retried.
-        Later batches must not wait for them.
+        Batches from an earlier process have no caller to notify, so they are kept and retried,
+        unless the topic has partitions now. Later batches must not wait for them.
         """
         first = next(iter(self.unsettled.values()))
-        if first.ticket:
+        if first.ticket or isinstance(why, Partitioned):
             self._forgotten()  # A batch that was sent in an earlier epoch may be stored.
             self._fail_all(why)
         else:
@@ -450,7 +453,11 @@ class Flow:
         durable = self._identity.durable and batches
         record = self._host.append(Settled(self.topic, self.settled)) if durable else 0
         for outgoing in batches:
-            self._host.emit(NotStored(outgoing.ticket, why), after=record)
+            if isinstance(why, Partitioned):  # the client puts the messages to the partitions
+                again = NotStored(outgoing.ticket, why, outgoing.batch, outgoing.timing)
+                self._host.emit(again, after=record)
+            else:
+                self._host.emit(NotStored(outgoing.ticket, why), after=record)
 
     # -- time --
 

@@ -90,6 +90,7 @@ class Reader:
         self._host, self._alarm, self._calls, self._routes = host, alarm, calls, routes
         self._readers, self._patience = readers, patience
         self.topic, self.subscription, self.push = read.topic, read.subscription, read.push
+        self._read = read
         self._start_at, self._incarnation = read.start_at, incarnation
         self.epoch = 0  # the epoch of the attachment, or 0 if the reader is not attached
         self.topic_id = 0
@@ -114,7 +115,8 @@ class Reader:
 
     def _attach(self, expected: int) -> None:
         """Attach and take over from the reader with this epoch. With 0, expect no reader."""
-        attach = Attach(self.topic, self.subscription, self._incarnation, expected)
+        term = self._read.term
+        attach = Attach(self.topic, self.subscription, self._incarnation, expected, term)
         self._attaching = self._calls.do(attach, self._attached)
 
     def _attached(self, outcome: Outcome) -> None:
@@ -270,13 +272,14 @@ class Reader:
         skipped = begin - chunk.offset
         found = batch.messages(
             chunk.batch,
-            topic=self.topic,
+            topic=self._read.partition_of or self.topic,
             offset=begin,
             producer=chunk.producer,
             sequence=chunk.sequence + skipped,
             skip=chunk.skip + skipped,
             count=end - begin,
             redelivered=redelivered,
+            partition=self._read.partition,
         )
         if len(found) != end - begin:
             raise BadBatch(f"the batch has {len(found)} messages, not {end - begin}")

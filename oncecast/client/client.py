@@ -239,11 +239,12 @@ class Client:
     ) -> Subscription:
         """Create the subscription and its topic if they do not exist, and start reading.
 
-        Repeated calls for the same subscription return the same object.
+        If the topic has partitions, all clients with this subscription share them. Repeated calls
+        for the same subscription return the same object.
         """
         parts, name = self.parts.usable, self.parts.subscription_name(subscription)
-        if parts.subscriptions.get(topic, name) is None:
-            await parts.subscriptions.create(topic, name, start)
+        if parts.subscriptions.get(topic, name) is None and not parts.joined(topic, name):
+            await parts.create(topic, name, start)
             if subscription is None and not self._options.durable_name:
                 parts.temporary[topic] = None
         return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack, push=push)
@@ -259,7 +260,7 @@ class Client:
     ) -> Subscription:
         """Read an existing subscription. Raise NotSubscribed if it does not exist."""
         name = self.parts.subscription_name(subscription)
-        return await self.parts.usable.subscriptions.read(
+        return await self.parts.usable.read(
             topic, name, auto_ack=auto_ack, start_at=start_at, push=push
         )
 
@@ -304,26 +305,26 @@ class Client:
         subscription's next offset, and whether it is new.
         """
         name = self.parts.subscription_name(subscription)
-        subscriptions = self.parts.usable.subscriptions
+        parts = self.parts.usable
         if shared is not None:
-            return await subscriptions.share(topic, name, start, shared)
-        return await subscriptions.create(topic, name, start)
+            return await parts.subscriptions.share(topic, name, start, shared)
+        return await parts.create(topic, name, start)
 
     async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         """Delete the subscription. Return whether it existed."""
         name = self.parts.subscription_name(subscription)
-        return await self.parts.usable.subscriptions.remove(topic, name)
+        return await self.parts.usable.unsubscribe(topic, name)
 
     async def seek(self, topic: str, subscription: str, start: Start) -> int:
         """Move a subscription, even while another client reads it. Return its next offset."""
-        return await self.parts.usable.subscriptions.seek(topic, subscription, start)
+        return await self.parts.usable.seek(topic, subscription, start)
 
     async def hold(self, topic: str, subscription: str, start: Start) -> int:
         """Create or move a subscription without reading, and return its next offset.
 
         The topic then retains all messages from `start` on.
         """
-        await self.parts.usable.subscriptions.create(topic, subscription, start)
+        await self.parts.usable.create(topic, subscription, start)
         return await self.seek(topic, subscription, start)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:

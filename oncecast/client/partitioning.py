@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from oncecast.client.arguments import check_partitions
 from oncecast.client.requests import Requests
+from oncecast.client.subscriptions import Subscribed
 from oncecast.errors import (
     Fenced,
     InvalidArgument,
@@ -145,11 +146,14 @@ class Partitions:
 
     # -- consumer groups --
 
-    async def add_group(self, topic: str, name: str, start: do.Start) -> bool:
-        """Add a consumer group, and subscribe it to all partitions. Return whether it is new."""
+    async def add_group(self, topic: str, name: str, start: do.Start) -> Subscribed:
+        """Add a consumer group, and subscribe it to all partitions.
+
+        Return the sum of the next offsets, and whether the group is new.
+        """
         added = await self._requests.call(AddGroup(topic, name, 0))
-        await self.subscribe(topic, name, range(added.partitions), start)
-        return not added.already
+        cursors = await self.subscribe(topic, name, range(added.partitions), start)
+        return Subscribed(sum(cursors), not added.already)
 
     async def subscribe(
         self, topic: str, name: str, numbers: Iterable[int], start: do.Start
@@ -165,8 +169,9 @@ class Partitions:
         )
         return [each.cursor for each in done]
 
-    async def remove_group(self, topic: str, name: str, count: int) -> bool:
+    async def remove_group(self, topic: str, name: str) -> bool:
         """Remove a consumer group with its subscriptions. Return whether it existed."""
+        count = (await self._describe(topic)).partitions
         await each_of(
             [
                 self._requests.call(do.Unsubscribe(partition_topic(topic, number), name, 0))

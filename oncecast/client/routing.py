@@ -1,7 +1,7 @@
 """Choose the partition of each message, as the `consistent_random` partitioner of librdkafka does.
 
-A key decides the partition by its CRC-32. Messages without a key, or with an empty one, go to one partition until its
-batch is sent, and then to another one, chosen at random.
+A key decides the partition by its CRC-32. Messages without a key, or with an empty one, go to one
+partition until its batch is sent. Then another one is chosen at random.
 
 A client learns that a topic has partitions when a node refuses the first batch, which is then
 divided. A client that puts to plain topics therefore never asks whether they have partitions.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -21,15 +21,17 @@ from oncecast.client.routing import Routers
 from oncecast.client.session import local
 from oncecast.client.session.client import ClientSession
 from oncecast.client.subscription import Subscription
-from oncecast.client.subscriptions import MakeSubscription, Subscriptions
-from oncecast.errors import Closed, OncecastError
+from oncecast.client.subscriptions import MakeSubscription, Subscribed, Subscriptions
+from oncecast.errors import Closed, OncecastError, Partitioned
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.entropy import random_hex
+from oncecast.wire.commands import Start
 from oncecast.wire.frames import TopicView
 
 if TYPE_CHECKING:
     from oncecast.client.access import AccessControl
+    from oncecast.client.groups import Groups
     from oncecast.client.partitioning import Partitions
     from oncecast.client.scanning import Scans
     from oncecast.client.state import StateDirectory
@@ -137,6 +139,13 @@ class Running:
         return Partitions(self.requests, self.topics.describe)
 
     @cached_property
+    def groups(self) -> Groups:
+        from oncecast.client.groups import Groups
+
+        saw = self.putting.routers.update
+        return Groups(self.requests, self.subscriptions, self.partitions, saw)
+
+    @cached_property
     def transactions(self) -> Transactions:
         from oncecast.client.transactions import Transactions
 
@@ -156,10 +165,54 @@ class Running:
     async def own_subscription(self, topic: str) -> Subscription:
         """Return the subscription that has the client's name. Start reading it if necessary."""
         self.requests.check_open()
-        name, subscriptions = self.session.producer, self.subscriptions
-        if found := subscriptions.get(topic, name):
+        name = self.session.producer
+        if found := self.subscriptions.get(topic, name):
             return await found.ready()
-        return await subscriptions.read(topic, name, auto_ack=True, start_at=None, push=False)
+        return await self.read(topic, name)
+
+    # A topic with partitions refuses the request, so plain topics need only one.
+
+    async def create(self, topic: str, name: str, start: Start) -> Subscribed:
+        """Create a subscription, or a consumer group if the topic has partitions."""
+        try:
+            return await self.subscriptions.create(topic, name, start)
+        except Partitioned:
+            return await self.groups.create(topic, name, start)
+
+    async def read(
+        self,
+        topic: str,
+        name: str,
+        *,
+        auto_ack: bool = True,
+        start_at: int | None = None,
+        push: bool = False,
+    ) -> Subscription:
+        """Read a subscription, or join a consumer group if the topic has partitions."""
+        if not self.joined(topic, name):
+            with suppress(Partitioned):
+                return await self.subscriptions.read(
+                    topic, name, auto_ack=auto_ack, start_at=start_at, push=push
+                )
+        return await self.groups.join(topic, name, auto_ack=auto_ack, start_at=start_at, push=push)
+
+    def joined(self, topic: str, name: str) -> bool:
+        """Return whether the client is a member of this consumer group."""
+        return "groups" in vars(self) and self.groups.get(topic, name) is not None
+
+    async def unsubscribe(self, topic: str, name: str) -> bool:
+        """Delete a subscription or a consumer group. Return whether it existed."""
+        try:
+            return await self.subscriptions.remove(topic, name)
+        except Partitioned:
+            return await self.groups.remove(topic, name)
+
+    async def seek(self, topic: str, name: str, start: Start) -> int:
+        """Move a subscription or a consumer group. Return its next offset, or their sum."""
+        try:
+            return await self.subscriptions.seek(topic, name, start)
+        except Partitioned:
+            return await self.groups.seek(topic, name, start)
 
     # -- between the session and the parts --
 
@@ -186,6 +239,8 @@ class Running:
         """Raise `error` in all waiting and all later calls."""
         self.putting.fail(error)
         self.requests.fail(error)
+        if "groups" in vars(self):  # the client has read a topic with partitions
+            self.groups.fail(error)
         self.subscriptions.fail(error)
 
     # -- begin and end --
@@ -242,8 +297,10 @@ class Running:
         except Exception as error:  # noqa: BLE001  # raised at the end
             failures.append(error)
             ack = False  # Puts made in response to the last message may be lost.
+        if "groups" in vars(self):
+            failures += await failed(self.groups.closings(ack=ack))
         failures += await failed(self.subscriptions.closings(ack=ack))
-        name, unsubscribe = self.session.producer, self.subscriptions.remove
+        name, unsubscribe = self.session.producer, self.unsubscribe
         failures += await failed([unsubscribe(topic, name) for topic in self.temporary])
         forget, seconds = not self.options.durable_name, self.requests.timeout
         await self.requests.answer(lambda ticket: local.Finish(ticket, forget, seconds))

@@ -11,11 +11,12 @@ from oncecast.client.jobs import SharedSubscription, check_prefetch
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
 from oncecast.client.shared import Shared
-from oncecast.client.subscription import Subscription
-from oncecast.errors import InvalidArgument, OncecastError, WrongKind
+from oncecast.client.subscription import Assigned, Subscription
+from oncecast.errors import InvalidArgument, NotAssigned, OncecastError, WrongKind
 from oncecast.kernel.protocol import Value
 from oncecast.network.entropy import random_hex
 from oncecast.wire import commands as do
+from oncecast.wire.partitions import partition_topic
 
 MakeSubscription = Callable[..., Subscription]  # has the parameters of Subscription
 Opened = Subscription | SharedSubscription
@@ -130,6 +131,33 @@ class Subscriptions:
                 return await found.ready()
         except TimeoutError:  # The reader keeps trying, so a later call may succeed.
             raise local.NoAnswer(seconds, self._requests.led()).raised() from None
+
+    def read_partition(
+        self,
+        topic: str,
+        partition: int,
+        term: int,
+        name: str,
+        *,
+        auto_ack: bool,
+        wake: Callable[[], None],
+    ) -> Subscription:
+        """Return the reader of a partition that a consumer group assigns to this client."""
+        where = partition_topic(topic, partition)
+        before = self._open.get((where, name))
+        if isinstance(before, Subscription):
+            before.drop(NotAssigned(where, name))
+        found = self._open[where, name] = self._make(
+            self._requests,
+            self,
+            where,
+            name,
+            auto_ack=auto_ack,
+            start_at=None,
+            push=False,
+            assigned=Assigned(topic, partition, term, wake),
+        )
+        return found
 
     async def _open_when_left(
         self, topic: str, name: str, auto_ack: bool, start_at: int | None, push: bool

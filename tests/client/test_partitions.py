@@ -23,6 +23,7 @@ async def names(client: oncecast.Client) -> list[str]:
     return [each.name async for each in client.parts.topics.all("")]
 
 
+@pytest.mark.long
 def test_topic_with_partitions_is_created_grown_and_deleted(tmp_path: Path) -> None:
     """PART-1"""
 
@@ -44,6 +45,7 @@ def test_topic_with_partitions_is_created_grown_and_deleted(tmp_path: Path) -> N
     run(main())
 
 
+@pytest.mark.long
 def test_views_show_a_topic_once_with_the_sums_of_its_partitions(tmp_path: Path) -> None:
     """PART-1"""
 
@@ -65,6 +67,7 @@ def test_views_show_a_topic_once_with_the_sums_of_its_partitions(tmp_path: Path)
     run(main())
 
 
+@pytest.mark.long
 def test_topic_of_another_kind_is_found_before_anything_is_created(tmp_path: Path) -> None:
     """PART-1"""
 
@@ -83,6 +86,7 @@ def test_topic_of_another_kind_is_found_before_anything_is_created(tmp_path: Pat
     run(main())
 
 
+@pytest.mark.long
 def test_next_client_finishes_what_a_dead_client_has_begun(tmp_path: Path) -> None:
     """PART-1"""
 
@@ -105,6 +109,7 @@ def test_next_client_finishes_what_a_dead_client_has_begun(tmp_path: Path) -> No
     run(main())
 
 
+@pytest.mark.long
 def test_group_that_is_added_during_growth_gets_the_new_partitions(tmp_path: Path) -> None:
     """PART-1: a group may not miss the first messages of a new partition."""
 
@@ -117,20 +122,21 @@ def test_group_that_is_added_during_growth_gets_the_new_partitions(tmp_path: Pat
             async def describe(topic: str) -> Any:
                 view = await client.parts.topics.describe(topic)
                 if not added:
-                    added.append(await client.parts.partitions.add_group("t", "h", EARLIEST))
+                    added.append((await client.parts.partitions.add_group("t", "h", EARLIEST)).new)
                 return view
 
             assert await Partitions(client.parts.requests, describe).grow("t", 2) == 1
             for view in await client.partitions("t"):
                 assert [each.name for each in view.subscriptions] == ["g", "h"]
-            assert await client.parts.partitions.remove_group("t", "g", 2)
-            assert not await client.parts.partitions.remove_group("t", "g", 2)
+            assert await client.parts.partitions.remove_group("t", "g")
+            assert not await client.parts.partitions.remove_group("t", "g")
             for view in await client.partitions("t"):
                 assert [each.name for each in view.subscriptions] == ["h"]
 
     run(main())
 
 
+@pytest.mark.long
 def test_shared_subscription_of_a_partitioned_topic_is_refused(tmp_path: Path) -> None:
     """PART-1"""
 

@@ -250,6 +250,7 @@ def test_failed_client_fails_messages_that_wait_for_their_partition() -> None:
     run(main())
 
 
+@pytest.mark.long
 def test_concurrent_puts_are_stored_once_in_their_partitions(tmp_path: Path) -> None:
     """PART-1: with a live node, from the first put on."""
 
@@ -280,6 +281,7 @@ def test_concurrent_puts_are_stored_once_in_their_partitions(tmp_path: Path) -> 
     run(main())
 
 
+@pytest.mark.long
 def test_next_process_continues_the_outbox_of_a_topic_with_partitions(tmp_path: Path) -> None:
     """PART-1 SVC-10"""
 

@@ -216,11 +216,12 @@ class ClientSession(Protocol):
         )
 
     def _for_reader(
-        self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
+        self,
+        request: local.Want | local.Settle | local.Again | local.Move | local.Leave | local.Drop,
     ) -> None:
         reader = self.readers.get((request.topic, request.subscription))
         if reader is None:  # The reader has ended, and the application knows the reason.
-            if not isinstance(request, local.Want | local.Again):
+            if not isinstance(request, local.Want | local.Again | local.Drop):
                 gone = NotSubscribed(request.topic, request.subscription)
                 self._finished(request.ticket, gone)
             return
@@ -235,6 +236,8 @@ class ClientSession(Protocol):
                 reader.move(request)
             case local.Leave():
                 reader.leave(request)
+            case local.Drop():
+                reader.drop(request)
 
     def receive(self, sender: NodeId, message: FromNode) -> None:
         route = self._at.get(sender)

@@ -234,6 +234,14 @@ class Leave(Value):
     timeout: float = NEVER
 
 
+class Drop(Value):
+    """Stop reading at once, because the consumer group has taken the partition away."""
+
+    topic: str
+    subscription: str
+    delivered: int
+
+
 class Positioned(Value):
     """The next message is at `offset`: drop all queued messages. The topic ends at `next`.
 
@@ -419,5 +427,5 @@ class AllDone(Value):
 
 Call = Do | Show | ShowAccess | ShowBroker | Survey | Group | Ring
 OfWorker = Window | Handle | Confirm | Part
-OfReader = Read | Want | Settle | Again | Move | Leave
+OfReader = Read | Want | Settle | Again | Move | Leave | Drop
 Request = Call | Produce | OfReader | Join | OfWorker | Begin | End | EndAll | Finish

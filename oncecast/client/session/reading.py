@@ -22,6 +22,7 @@ from oncecast.client.session.local import (
     NEVER,
     Again,
     Arrived,
+    Drop,
     Ended,
     Finished,
     Leave,
@@ -488,6 +489,15 @@ class Reader:
         self._calls.forget(self._attaching)
         self._over()
         self._host.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
+
+    def drop(self, drop: Drop) -> None:
+        """End without an acknowledgement, because another member may read the partition."""
+        self._calls.forget(self._attaching)
+        self._over()
+        self._acks.void(errors.NotAssigned(self.topic, self.subscription))
+        if self.epoch:
+            detach = Detach(self.topic, self.subscription, self.epoch, drop.delivered)
+            self._calls.do(detach, lambda _: None, RETRY_MAX)
 
     def _depart(self) -> None:
         """Acknowledge, then detach. The reader ends even if the node does not answer."""

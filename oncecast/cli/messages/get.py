@@ -144,7 +144,8 @@ def as_lines(messages: Iterable[Message]) -> Iterator[str]:
 def in_words(message: Message) -> str:
     """Return the text to show on a terminal."""
     value = message.value.decode(errors="backslashreplace")
-    return f"{escaped(message.topic)} {message.offset}: {escaped(value)}"
+    topic = message.topic if message.partition < 0 else f"{message.topic}#{message.partition}"
+    return f"{escaped(topic)} {message.offset}: {escaped(value)}"
 
 
 def as_fields(message: Message) -> dict[str, Any]:
@@ -158,6 +159,7 @@ def as_fields(message: Message) -> dict[str, Any]:
         "producer": message.producer,
         "sequence": message.sequence,
         "redelivered": message.redelivered,
+        **({"partition": message.partition} if message.partition >= 0 else {}),
     }
 
 

@@ -125,9 +125,14 @@ async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes
     messages = [keyed(arguments, value) for value in values]
     puts = [client.put(topic, value, key, *facts, **times) for key, value in messages]
     receipts = await asyncio.gather(*puts)
-    for offset, kept in receipts:
+    for receipt in receipts:
+        offset, kept = receipt
         fields = {"topic": topic, "offset": offset, "kept": kept, "producer": client.name}
-        show(arguments, fields, "delayed" if is_delayed(arguments) and offset < 0 else str(offset))
+        text = "delayed" if is_delayed(arguments) and offset < 0 else str(offset)
+        if receipt.partition >= 0:
+            fields["partition"] = receipt.partition
+            text = f"{receipt.partition}:{text}"
+        show(arguments, fields, text)
     return all(kept is not False for _, kept in receipts)
 
 

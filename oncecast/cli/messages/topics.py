@@ -12,6 +12,7 @@ from oncecast.cli.connecting import (
     add_work,
     complain,
     counted,
+    positive,
     show,
     table,
     unicode,
@@ -39,12 +40,16 @@ def configure(
     about = "create a topic that exists until it is deleted"
     create = verbs.add_parser("create", help=about, description=about)
     add_topic(create)
+    about = "number of partitions, which are spread over a ring (default: a plain topic)"
+    create.add_argument("--partitions", metavar="N", type=positive, help=about)
     _add_retention(create)
     add_work(create, run_create, in_shell=in_shell)
 
-    about = "change a topic's retention; the other settings stay"
+    about = "change a topic's retention or number of partitions; the other settings stay"
     set_ = verbs.add_parser("set", help=about, description=about)
     add_topic(set_)
+    about = "raise the number of partitions; it cannot decrease"
+    set_.add_argument("--partitions", metavar="N", type=positive, help=about)
     _add_retention(set_, flag=argparse.BooleanOptionalAction, default=None)
     add_flag(set_, "--reset", "start from the defaults instead of the current settings")
     add_work(set_, run_set, in_shell=in_shell)
@@ -134,10 +139,13 @@ def policy_of(arguments: argparse.Namespace) -> Policy:
 
 
 async def run_create(client: Client, arguments: argparse.Namespace) -> int:
-    new = await client.create_topic(arguments.topic, policy_of(arguments))
+    policy, partitions = policy_of(arguments), arguments.partitions
+    new = await client.create_topic(arguments.topic, policy, partitions=partitions)
     fact = "created" if new else "exists already"
-    text = f"{arguments.topic}: {fact}, keeps {in_words(policy_of(arguments))}"
-    show(arguments, {"topic": arguments.topic, "already": not new}, text)
+    divided = f" with {counted(partitions, 'partition')}" if partitions else ""
+    text = f"{arguments.topic}: {fact}{divided}, keeps {in_words(policy)}"
+    fields = {"topic": arguments.topic, "already": not new}
+    show(arguments, fields | partition_fields(partitions), text)
     return ExitStatus.OK
 
 
@@ -146,9 +154,13 @@ async def run_set(client: Client, arguments: argparse.Namespace) -> int:
 
     before = DEFAULT if arguments.reset else (await client.describe(arguments.topic)).policy
     policy = changed(before, arguments)
+    if arguments.partitions:  # before the policy, because this can be refused
+        await client.set_partitions(arguments.topic, arguments.partitions)
     await client.set_policy(arguments.topic, policy)
-    text = f"{arguments.topic}: keeps {in_words(policy)}"
-    show(arguments, {"topic": arguments.topic, **policy_fields(policy)}, text)
+    divided = f"{counted(arguments.partitions, 'partition')}, " if arguments.partitions else ""
+    text = f"{arguments.topic}: {divided}keeps {in_words(policy)}"
+    fields = {"topic": arguments.topic, **policy_fields(policy)}
+    show(arguments, fields | partition_fields(arguments.partitions), text)
     return ExitStatus.OK
 
 
@@ -197,11 +209,18 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
         for view in views:
             show(arguments, fields(view), None)
         return ExitStatus.OK
+    # A column for partitions appears only if a topic has some.
+    divided = any(view.partitions for view in views)
     table(
-        ("topic", "messages", "next", "bytes", "subscriptions", "keeps"),
+        (
+            "topic",
+            *(("partitions",) if divided else ()),
+            *("messages", "next", "bytes", "subscriptions", "keeps"),
+        ),
         [
             (
                 view.name,
+                *((view.partitions or "",) if divided else ()),
                 view.next - view.first,
                 view.next,
                 view.bytes,
@@ -220,8 +239,12 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
         show(arguments, fields(view), None)
         return ExitStatus.OK
     print(f"topic      {escaped(view.name)}")
-    kept = f"{view.first} to {view.next - 1}" if view.next > view.first else "none"
-    print(f"offsets    {kept} ({counted(view.next - view.first, 'message')}), next {view.next}")
+    if view.partitions:
+        print(f"partitions {view.partitions}")
+        print(f"messages   {view.next - view.first}")
+    else:
+        kept = f"{view.first} to {view.next - 1}" if view.next > view.first else "none"
+        print(f"offsets    {kept} ({counted(view.next - view.first, 'message')}), next {view.next}")
     print(f"bytes      {view.bytes}")
     if view.delayed:
         print(f"delayed    {counted(view.delayed, 'message')}")
@@ -236,7 +259,29 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
                 for each in view.subscriptions
             ],
         )
+    if view.partitions:
+        print()
+        show_partitions(view, await client.partitions(arguments.topic))
     return ExitStatus.OK
+
+
+def show_partitions(view: TopicView, partitions: list[TopicView]) -> None:
+    """Print a row for each partition, with the member of each group that reads it."""
+    groups = [each for each in view.subscriptions if each.holders]
+    table(
+        ("partition", "messages", "next", "bytes", *[f"read by {each.name}" for each in groups]),
+        [
+            (
+                *(number, part.next - part.first, part.next, part.bytes),
+                *[each.holders[number] if number < len(each.holders) else "" for each in groups],
+            )
+            for number, part in enumerate(partitions)
+        ],
+    )
+
+
+def partition_fields(partitions: int | None) -> dict[str, Any]:
+    return {"partitions": partitions} if partitions else {}
 
 
 def fields(view: TopicView) -> dict[str, Any]:
@@ -248,12 +293,14 @@ def fields(view: TopicView) -> dict[str, Any]:
         "delayed": view.delayed,
         **policy_fields(view.policy),
         "producers": view.producers,
+        **partition_fields(view.partitions),
         "subscriptions": [
             {
                 "subscription": each.name,
                 "cursor": each.cursor,
                 "lag": each.lag,
                 "attached": each.attached,
+                **({"holders": list(each.holders)} if each.holders else {}),
             }
             for each in view.subscriptions
         ],

@@ -191,7 +191,7 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     ),
     "a reader takes over from any other reader": (
         late.late_attach, Reader, "_attach",
-        "self._incarnation, expected)", "self._incarnation, -1)",
+        "self._incarnation, expected, term)", "self._incarnation, -1, term)",
     ),
     "a fenced process reclaims its name": (
         exact(puts.test_fenced_process_does_not_reclaim_its_name),

@@ -14,14 +14,6 @@ from oncecast.wire.partitions import Term
 from oncecast.wire.results import Enlisted
 
 
-class Member:
-    __slots__ = ("lifetime", "until")
-
-    def __init__(self, until: int, lifetime: int) -> None:
-        self.until = until  # the trusted time at which its membership ends
-        self.lifetime = lifetime
-
-
 class Assignment:
     """The member that reads a partition, and the member that shall read it."""
 
@@ -35,7 +27,7 @@ class Assignment:
 
 class ConsumerGroup:
     def __init__(self, partitions: int) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, int] = {}  # by name, the trusted time at which it ends
         self.assignments = [Assignment() for _ in range(partitions)]
 
     def grow(self, partitions: int, new_term: Callable[[], int]) -> None:
@@ -50,24 +42,18 @@ class ConsumerGroup:
         now: int,
         new_term: Callable[[], int],
     ) -> None:
-        """Add or keep the member, drop members whose time has ended, and move partitions."""
-        known = self.members.get(member)
-        if known is None or known.until <= now:
-            self._drop(member)
-            self.members[member] = Member(now + lifetime, lifetime)
-        else:
-            known.until, known.lifetime = now + lifetime, lifetime
+        """Add the member or extend its time, and move partitions."""
+        self.members[member] = now + lifetime
         for partition, term in released:
             if 0 <= partition < len(self.assignments):
                 each = self.assignments[partition]
                 if (each.holder, each.term) == (member, term):
                     each.holder = ""
-        self.expire(now)
         self._assign(new_term)
 
     def expire(self, now: int) -> None:
         """Drop all members whose time has ended."""
-        for name in [name for name, each in self.members.items() if each.until <= now]:
+        for name in [name for name, until in self.members.items() if until <= now]:
             self._drop(name)
 
     def leave(self, member: str, new_term: Callable[[], int]) -> bool:
@@ -86,8 +72,12 @@ class ConsumerGroup:
                 each.target = ""
 
     def _assign(self, new_term: Callable[[], int]) -> None:
-        """Choose the next members, and give them the partitions that are free."""
-        current = [each.holder or each.target for each in self.assignments]
+        """Choose the next members, and give them the partitions that are free.
+
+        The choice depends on the earlier choice, not on the holders. So it stays the same while
+        members release partitions one by one.
+        """
+        current = [each.target or each.holder for each in self.assignments]
         targets = assigned(tuple(self.members), current)
         for each, target in zip(self.assignments, targets, strict=True):
             each.target = target
@@ -107,8 +97,8 @@ class ConsumerGroup:
 
     def shift(self, by: int) -> None:
         """Move all deadlines, because the trusted time has jumped."""
-        for each in self.members.values():
-            each.until = max(each.until + by, 0)
+        for name, until in self.members.items():
+            self.members[name] = max(until + by, 0)
 
 
 class Descriptor:

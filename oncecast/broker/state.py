@@ -19,7 +19,7 @@ from oncecast.broker.answered import Answer
 from oncecast.broker.delays import Fields
 from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings
 from oncecast.broker.live_slots import LiveSlots
-from oncecast.broker.partitioning import Assignment, ConsumerGroup, Descriptor, Member
+from oncecast.broker.partitioning import Assignment, ConsumerGroup, Descriptor
 from oncecast.broker.producer import Producer
 from oncecast.broker.queue import Death, Held, Queue, Worker
 from oncecast.broker.registry import Registry
@@ -113,7 +113,7 @@ class GroupRow(Value, tag="GroupRow"):
     """A consumer group of the topic in the last PartitionsRow."""
 
     name: str
-    members: tuple[tuple[str, int, int], ...]  # name, deadline and lifetime
+    members: tuple[tuple[str, int], ...]  # name and deadline
     assignments: tuple[tuple[str, int, str], ...]  # holder, term and target
 
 
@@ -463,9 +463,8 @@ def _partition_rows(topic: Topic) -> Iterator[Row]:
     facts = (descriptor.count, descriptor.closing, descriptor.epoch)
     yield PartitionsRow(topic.partition_of, *facts)
     for name, group in descriptor.groups.items():
-        members = [(who, each.until, each.lifetime) for who, each in group.members.items()]
         assignments = [(each.holder, each.term, each.target) for each in group.assignments]
-        yield GroupRow(name, tuple(members), tuple(assignments))
+        yield GroupRow(name, tuple(group.members.items()), tuple(assignments))
 
 
 def _client_rows(topic: Topic) -> Iterator[Row]:
@@ -712,8 +711,7 @@ def _subscription(row: SubscriptionRow) -> Subscription:
 
 def _consumer_group(row: GroupRow) -> ConsumerGroup:
     group = ConsumerGroup(0)
-    for name, until, lifetime in row.members:
-        group.members[name] = Member(until, lifetime)
+    group.members.update(row.members)
     group.assignments = [Assignment(*each) for each in row.assignments]
     return group
 

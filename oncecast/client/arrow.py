@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from oncecast.client import blocking
 from oncecast.client.options import DEFAULT_ADDRESS
-from oncecast.client.scanning import Located
+from oncecast.client.scanning import Located, Slice, placed
 from oncecast.client.starts import EARLIEST, NEW, from_offset
-from oncecast.errors import InvalidArgument
+from oncecast.errors import InvalidArgument, Partitioned
 from oncecast.wire.commands import FromOffset, Start
+from oncecast.wire.partitions import partition_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -32,7 +33,8 @@ def read_arrow(
 ) -> pa.RecordBatchReader:
     """Return the messages from `start` to `until` (exclusive) as Arrow batches, in order.
 
-    With `follow`, the stream waits for new messages and ends only at `until`. Reading does not move
+    With `follow`, the stream waits for new messages and ends only at `until`. The partitions of a
+    topic are read one after another, with the additional column `partition`. Reading does not move
     any cursor and does not keep messages from being deleted. It raises the same errors as `scan`.
     """
     import_arrow()
@@ -40,17 +42,22 @@ def read_arrow(
 
     from oncecast.wire.batch_arrow import SCHEMA
 
-    names = SCHEMA.names if columns is None else list(columns)
-    for name in names:
-        if name not in SCHEMA.names:
+    known = SCHEMA.append(pa.field("partition", pa.int32()))
+    for name in columns or ():
+        if name not in known.names:
             remedy = f"choose from {', '.join(SCHEMA.names)}"
             raise InvalidArgument(f"column {name!r:.80} does not exist", remedy)
     if rows < 1:
         raise InvalidArgument(f"rows is {rows}", "use at least one message per batch")
     with ExitStack() as opened:
         client = opened.enter_context(blocking.connect(node)) if isinstance(node, str) else node
-        reading = Reading(client, topic, start, until, follow)
-        schema = pa.schema([SCHEMA.field(name) for name in names])
+        reading: Reading | PartitionsReading
+        try:
+            reading, default = Reading(client, topic, start, until, follow), SCHEMA.names
+        except Partitioned as why:
+            reading, default = PartitionsReading(client, why, start, until, follow), known.names
+        names = default if columns is None else list(columns)
+        schema = pa.schema([known.field(name) for name in names])
         batches = reading.batches(names, rows, opened.pop_all())
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -83,6 +90,12 @@ class Reading:
             return found.next
         return self._until if self._follow is None else min(self._until, found.next)
 
+    def slices(self) -> Iterator[Slice]:
+        """Yield the messages that can be read now."""
+        return self._client.scan(
+            self._topic, from_offset(self._at), self._end, topic_id=self._topic_id
+        )
+
     def batches(
         self, names: Sequence[str], rows: int, opened: ExitStack
     ) -> Iterator[pa.RecordBatch]:
@@ -90,10 +103,7 @@ class Reading:
 
         with opened:
             while True:
-                slices = self._client.scan(
-                    self._topic, from_offset(self._at), self._end, topic_id=self._topic_id
-                )
-                for each in batches(slices, names, rows_max=rows):
+                for each in batches(self.slices(), names, rows_max=rows):
                     yield from cut(each, rows)
                 if self._follow is None or self._end == self._until:
                     return
@@ -105,6 +115,40 @@ class Reading:
         while self._end == self._at:
             time.sleep(interval)
             self._end = self._reachable(self._client.locate(self._topic, NEW))
+
+
+class PartitionsReading:
+    """One read of all partitions of a topic, up to their ends when the read starts."""
+
+    def __init__(
+        self,
+        client: blocking.Client,
+        why: Partitioned,
+        start: Start,
+        until: int | None,
+        follow: float | None,
+    ) -> None:
+        if until is not None or follow is not None or isinstance(start, FromOffset):
+            raise why.reworded(
+                f"topic {why.topic!r} has {why.partitions} partitions, each with its own offsets, "
+                "so an offset, `until` and `follow` are not available"
+            )
+        self._topic = why.topic
+        self._parts = [
+            Reading(client, partition_topic(why.topic, partition), start, None, None)
+            for partition in range(why.partitions)
+        ]
+
+    def batches(
+        self, names: Sequence[str], rows: int, opened: ExitStack
+    ) -> Iterator[pa.RecordBatch]:
+        from oncecast.client.columns import batches
+
+        with opened:
+            for partition, part in enumerate(self._parts):
+                slices = (placed(self._topic, each.chunk, partition) for each in part.slices())
+                for each in batches(slices, names, rows_max=rows):
+                    yield from cut(each, rows)
 
 
 def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:

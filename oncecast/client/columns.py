@@ -27,6 +27,7 @@ from oncecast.wire.batch_columns import open_columns
 from oncecast.wire.batch_layout import KEYS, TIMES, Columns
 
 ROWS = 65_536  # approximate number of messages per Arrow batch
+PARTITION = "partition"  # a column of topics with partitions only
 BYTES = 8 << 20  # approximate size of an Arrow batch
 
 Make = Callable[[Columns, pa.Buffer], pa.Array]
@@ -85,7 +86,11 @@ def readable(slices: Sequence[Slice], names: Sequence[str]) -> Iterator[pa.Recor
         together = joined(slices, names)
     except BadBatch:
         for each in slices:
-            yield each.to_arrow().select(list(names))
+            found = each.to_arrow()
+            if PARTITION in names:
+                column = pa.array([each.partition] * len(found), pa.int32())
+                found = found.append_column(PARTITION, column)
+            yield found.select(list(names))
     else:
         yield together
 
@@ -109,5 +114,6 @@ def joined(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:
         "producer": lambda: opened.runs((each.producer for each in chunks), pa.string()),
         "sequence": lambda: opened.upwards(each.sequence for each in chunks),
         "headers": lambda: opened.each(header_array),
+        PARTITION: lambda: opened.runs((each.partition for each in slices), pa.int32()),
     }
     return pa.RecordBatch.from_arrays([made[name]() for name in names], list(names))

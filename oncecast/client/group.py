@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from oncecast.client.arguments import check_count, check_wait
 from oncecast.client.membership import Membership
+from oncecast.client.partition_reader import PartitionReader
 from oncecast.client.partitioning import each_of
 from oncecast.client.requests import Requests
 from oncecast.client.subscription import Subscription
@@ -43,7 +44,7 @@ TRY_AGAIN = (TimedOut, Overloaded)
 class Part:
     """A partition that this member reads."""
 
-    def __init__(self, reader: Subscription, partition: int, term: int) -> None:
+    def __init__(self, reader: PartitionReader, partition: int, term: int) -> None:
         self.reader, self.partition, self.term = reader, partition, term
         self.leaving = False  # no more of its messages are handed out
         self.idle = asyncio.Event()  # the application has handled all messages handed out

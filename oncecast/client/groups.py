@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from oncecast.client.group import GroupSubscription
+from oncecast.client.partition_reader import PartitionReader
 from oncecast.client.partitioning import Partitions, each_of
 from oncecast.client.requests import Requests
-from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed, Subscriptions
 from oncecast.errors import InvalidArgument, OncecastError
 from oncecast.wire import commands as do
@@ -69,7 +69,7 @@ class Groups:
 
     def open(
         self, group: GroupSubscription, partition: int, term: int, wake: Callable[[], None]
-    ) -> Subscription:
+    ) -> PartitionReader:
         """Start to read a partition."""
         return self._subscriptions.read_partition(
             group.topic, partition, term, group.name, auto_ack=group.auto_ack, wake=wake

@@ -12,11 +12,19 @@ from oncecast.client.options import SCAN_BYTES
 from oncecast.client.requests import Requests
 from oncecast.client.session.local import Survey
 from oncecast.client.starts import from_offset
-from oncecast.errors import BadBatch, InvalidArgument, MessagesLost, OutOfRange, TopicReplaced
+from oncecast.errors import (
+    BadBatch,
+    InvalidArgument,
+    MessagesLost,
+    OutOfRange,
+    Partitioned,
+    TopicReplaced,
+)
 from oncecast.wire import batch
 from oncecast.wire.commands import FromOffset, Start, Subscribe
 from oncecast.wire.frames import Chunk, Scan, Scanned
 from oncecast.wire.message import Message
+from oncecast.wire.partitions import partition_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -38,10 +46,16 @@ class Slice(NamedTuple):
     def end(self) -> int:
         return self.chunk.offset + self.chunk.count
 
+    @property
+    def partition(self) -> int:
+        """Return the partition that has the messages, or -1 in a plain topic."""
+        return -1
+
     def messages(self) -> list[Message]:
         """Return the messages. Raise BadBatch if they are damaged or have a newer format."""
         with self._readable():
-            return batch.messages(self.chunk.batch, **self._arguments)
+            partition = self.partition
+            return batch.messages(self.chunk.batch, **self._arguments, partition=partition)
 
     def to_arrow(self) -> pa.RecordBatch:
         from oncecast.wire.batch_arrow import to_arrow  # pyarrow is optional
@@ -68,6 +82,26 @@ class Slice(NamedTuple):
             "skip": chunk.skip,
             "count": chunk.count,
         }
+
+
+class PartSlice(Slice):
+    """Consecutive messages of a partition. `topic` is the name of the partitioned topic."""
+
+    _partition = -1
+
+    @property
+    def partition(self) -> int:
+        return self._partition
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return placed, (*self, self._partition)
+
+
+def placed(topic: str, chunk: Chunk, partition: int) -> Slice:
+    """Return a slice of a partition."""
+    made = PartSlice(topic, chunk)
+    made._partition = partition  # a tuple subclass has no constructor of its own
+    return made
 
 
 class Located(NamedTuple):
@@ -114,12 +148,20 @@ class Scans:
         topic_id: int = 0,
         size: int = SCAN_BYTES,
     ) -> AsyncGenerator[list[Slice], None]:
-        """Yield the slices from `start` to `until` (exclusive), one list per answer."""
+        """Yield the slices from `start` to `until` (exclusive), one list per answer.
+
+        Read the partitions of a topic one after another.
+        """
         if size < 1:
             raise InvalidArgument(f"size is {size}", "request at least one byte")
-        found = await self._scan(
-            Scan(0, topic, start, -1 if until is None else until, size, topic_id)
-        )
+        try:
+            found = await self._scan(
+                Scan(0, topic, start, -1 if until is None else until, size, topic_id)
+            )
+        except Partitioned as why:
+            async for page in self._of_partitions(why, start, until, size):
+                yield page
+            return
         until = found.next if until is None else until
         topic_id = topic_id or found.topic_id
         check(topic, found, start, until, topic_id)
@@ -146,6 +188,18 @@ class Scans:
         found = await self._scan(scan)
         slices = [Slice(topic, chunk) for chunk in found.chunks]
         return Page(found.topic_id, found.first, found.next, found.offset, slices)
+
+    async def _of_partitions(
+        self, why: Partitioned, start: Start, until: int | None, size: int
+    ) -> AsyncGenerator[list[Slice], None]:
+        if until is not None or isinstance(start, FromOffset):
+            raise why.reworded(
+                f"topic {why.topic!r} has {why.partitions} partitions, each with its own offsets"
+            )
+        for partition in range(why.partitions):
+            name = partition_topic(why.topic, partition)
+            async for page in self.pages(name, start, None, size=size):
+                yield [placed(why.topic, each.chunk, partition) for each in page]
 
     async def _scan(self, scan: Scan) -> Scanned:
         check_names(Subscribe(scan.topic, "scan", scan.start, 0))

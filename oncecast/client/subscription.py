@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from oncecast.client.arguments import check_count, check_start, check_wait
 from oncecast.client.requests import Requests
@@ -17,7 +17,6 @@ from oncecast.client.session.local import (
     NEVER,
     Again,
     Arrived,
-    Drop,
     Ended,
     Leave,
     Move,
@@ -46,18 +45,6 @@ TELL_AFTER = 0.05  # maximum seconds before the session learns which messages we
 NOT_BY_COUNT = -1  # a queue length that is never reached
 
 
-class Assigned(NamedTuple):
-    """A partition that a consumer group assigns to this client.
-
-    `wake` is called whenever the state of its reader changes.
-    """
-
-    topic: str
-    partition: int
-    term: int
-    wake: Callable[[], None]
-
-
 class Subscription:
     """The messages of one subscription. Use `async for` or `get`. Created by `Client.subscribe`.
 
@@ -77,11 +64,10 @@ class Subscription:
         auto_ack: bool,
         start_at: int | None,
         push: bool,
-        assigned: Assigned | None = None,
+        read: Read | None = None,
     ) -> None:
         self.topic, self.name, self.auto_ack = topic, name, auto_ack
         self.start = -1
-        self._assigned = assigned
         self._requests, self._owner = requests, owner
         self._inbox = Inbox(auto_ack=auto_ack)
         self._queue = self._inbox.queue
@@ -95,8 +81,7 @@ class Subscription:
         # While more messages than this are queued, taking a message needs no bookkeeping.
         self._slow: float = NEVER
         self._hailed = False  # whether another thread has scheduled `_took`
-        place = ("", -1, 0) if assigned is None else assigned[:3]
-        requests.send(Read(topic, name, -1 if start_at is None else start_at, push, *place))
+        requests.send(read or Read(topic, name, -1 if start_at is None else start_at, push))
 
     def __repr__(self) -> str:
         return f"<Subscription {self.name!r} of topic {self.topic!r}>"
@@ -190,58 +175,6 @@ class Subscription:
         if self._error is None and self._ready:
             self._requests.send(Want(self.topic, self.name, inbox.delivered, inbox.ack))
 
-    # -- for a consumer group, whose member reads several partitions --
-
-    @property
-    def queued(self) -> bool:
-        """Return whether a message has arrived, or an error that was not raised yet."""
-        return bool(self._queue) or self._lost is not None or self._error is not None
-
-    @property
-    def end(self) -> OncecastError | None:
-        """Return why the reader has ended, or None."""
-        return self._error
-
-    @property
-    def acknowledged(self) -> bool:
-        """Return whether all messages that were taken are acknowledged."""
-        return self._inbox.ack >= self._inbox.delivered
-
-    def take_next(self) -> Message | None:
-        """Return the next message that has arrived, or None. Acknowledge those before it."""
-        if len(self._queue) > self._slow:
-            return self._queue.popleft()
-        return self._take()
-
-    def take_more(self, count: int) -> list[Message]:
-        """Return up to `count` more messages, without an acknowledgement of those taken before."""
-        self._slow = NEVER
-        before = self._inbox.last
-        taken = self._inbox.take_many(count)
-        self._inbox.last += before
-        self._took()
-        return taken
-
-    def acknowledge_taken(self) -> None:
-        """Acknowledge all messages that were taken, if `auto_ack` is set."""
-        if self._error is None:
-            self._ask()
-
-    def drop(self, error: OncecastError) -> None:
-        """Stop reading at once, without an acknowledgement."""
-        delivered = self._inbox.delivered
-        self.fail(error)
-        self._requests.send(Drop(self.topic, self.name, delivered))
-
-    async def has_more(self) -> bool:
-        """Return whether the topic holds another message. If so, wait for it to arrive first."""
-        await self.ready()
-        return await self._at_hand()
-
-    def raise_error(self) -> None:
-        """Raise the error of the reader, if there is one."""
-        self._raise()
-
     # -- waiting --
 
     async def _arrival(self, timeout: float | None) -> bool:
@@ -314,8 +247,6 @@ class Subscription:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._assigned is not None:
-            self._assigned.wake()
 
     async def ready(self) -> Self:
         """Wait until the node accepts this reader, then return the reader. Raise its refusal."""
@@ -456,8 +387,7 @@ class Subscription:
             raise InvalidArgument(
                 f"{message!r:.80} is not a message", "pass a message that get() returned"
             )
-        place = (self.topic, -1) if self._assigned is None else self._assigned[:2]
-        if (message.topic, message.partition) != place:
+        if message.topic != self.topic:
             raise InvalidArgument(
                 f"the message is from topic {message.topic!r}, not {self.topic!r}"
             )

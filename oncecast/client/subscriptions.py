@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from oncecast.client.arguments import check_names, check_sendable
 from oncecast.client.jobs import SharedSubscription, check_prefetch
+from oncecast.client.partition_reader import PartitionReader
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
 from oncecast.client.shared import Shared
-from oncecast.client.subscription import Assigned, Subscription
+from oncecast.client.subscription import Subscription
 from oncecast.errors import InvalidArgument, NotAssigned, OncecastError, WrongKind
 from oncecast.kernel.protocol import Value
 from oncecast.network.entropy import random_hex
@@ -141,21 +142,16 @@ class Subscriptions:
         *,
         auto_ack: bool,
         wake: Callable[[], None],
-    ) -> Subscription:
+    ) -> PartitionReader:
         """Return the reader of a partition that a consumer group assigns to this client."""
         where = partition_topic(topic, partition)
         before = self._open.get((where, name))
-        if isinstance(before, Subscription):
+        if isinstance(before, PartitionReader):
             before.drop(NotAssigned(where, name))
-        found = self._open[where, name] = self._make(
-            self._requests,
-            self,
-            where,
-            name,
-            auto_ack=auto_ack,
-            start_at=None,
-            push=False,
-            assigned=Assigned(topic, partition, term, wake),
+        elif before is not None:
+            before.fail(NotAssigned(where, name))
+        found = self._open[where, name] = PartitionReader(
+            self._requests, self, topic, partition, term, name, auto_ack=auto_ack, wake=wake
         )
         return found
 

@@ -17,8 +17,7 @@ from tests.broker.guarded_desk import ROOT, GuardedDesk
 DENIED = errors.Denied()
 
 
-@pytest.fixture
-def desk() -> GuardedDesk:
+def prepared() -> GuardedDesk:
     """Return a node where bob may put into `t`, which has a partition, and ann may read it."""
     desk = GuardedDesk()
     desk.secure()
@@ -28,6 +27,9 @@ def desk() -> GuardedDesk:
     desk.allow("bob", "put", topic="t")
     desk.allow("ann", "read", "ack", topic="t")
     return desk
+
+
+desk = pytest.fixture(prepared)
 
 
 def test_rule_on_a_topic_covers_its_partitions(desk: GuardedDesk) -> None:

@@ -363,6 +363,9 @@ def test_new_partitions_are_assigned_without_moving_others() -> None:
     ann, bob = steps.enlist("ann"), steps.enlist("bob")
     assert (held(ann), held(bob)) == ([0], [1])
     steps.grow(4)
+    group = steps.machine.registry.divided["t"].descriptor
+    assert group is not None
+    assert [each.holder for each in group.groups["g"].assignments] == ["ann", "bob", "ann", "bob"]
     assert steps.enlist("ann").held[0] == ann.held[0]
     assert held(steps.enlist("ann")) == [0, 2]
     assert steps.enlist("bob").held[0] == bob.held[0]

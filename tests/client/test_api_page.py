@@ -21,8 +21,7 @@ from tools.check_docs import ROOT
 PAGE = (ROOT / "docs" / "api.md").read_text()
 OF_TRANSACTIONS = {"claim", "give_back", "resolve", "transacted"}
 INSIDE = OF_TRANSACTIONS | {
-    *("arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"),
-    *("acknowledge_taken", "drop", "has_more", "raise_error", "take_more", "take_next"),
+    *("arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived")
 }
 INSIDE_SHARED = OF_TRANSACTIONS | {"ended", "expired", "fail", "given", "lost", "settle"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,45 @@ def test_shared_subscription_of_a_partitioned_topic_is_refused(tmp_path: Path) -
                 await client.work("t", "w")
 
     run(main())
+
+
+@pytest.mark.long
+def test_scan_and_arrow_read_all_partitions(tmp_path: Path) -> None:
+    """PART-3"""
+
+    async def main(node: str) -> None:
+        async with oncecast.connect(node, name="ann") as client:
+            await client.create_topic("t", KEEP, partitions=3)
+            for number in range(30):
+                client.put_nowait("t", b"%d" % number, b"key-%d" % (number % 7))
+            await client.flush()
+            found = [each async for page in client.scan("t") for each in page.messages()]
+            assert sorted(int(each.value) for each in found) == list(range(30))
+            assert {each.topic for each in found} == {"t"}
+            places = [(each.partition, each.offset) for each in found]
+            assert places == sorted(set(places))
+            last = [each async for each in client.scan("t", oncecast.NEW)]
+            assert last == []
+            with pytest.raises(Partitioned, match="its own offsets"):
+                [each async for each in client.scan("t", until=3)]
+
+    async def both() -> None:
+        async with serving(tmp_path) as node:
+            await main(node)
+            await asyncio.to_thread(arrow, node)
+
+    run(both())
+
+
+def arrow(node: str) -> None:
+    table = oncecast.read_arrow("t", node).read_all()
+    rows = table.to_pylist()
+    assert sorted(int(each["value"]) for each in rows) == list(range(30))
+    assert {each["topic"] for each in rows} == {"t"}
+    for each in rows:
+        assert each["partition"] == part.partition_for_key(each["key"], 3)
+    only = oncecast.read_arrow("t", node, columns=["partition", "offset"], rows=4).read_all()
+    assert only.column_names == ["partition", "offset"]
+    assert len(only) == 30
+    with pytest.raises(Partitioned, match="not available"):
+        oncecast.read_arrow("t", node, follow=1.0)

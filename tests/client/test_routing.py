@@ -296,3 +296,25 @@ def test_next_process_continues_the_outbox_of_a_topic_with_partitions(tmp_path: 
             assert (view.next, view.producers) == (3, 1)
 
     run(main())
+
+
+@pytest.mark.long
+def test_next_process_puts_what_an_earlier_one_left(tmp_path: Path) -> None:
+    """PART-1 SVC-10: the first process did not know that the topic has partitions."""
+
+    async def main() -> None:
+        state, listen = tmp_path / "state", "127.0.0.1:0"
+        async with serving(tmp_path) as node:
+            listen = node
+            client = await oncecast.connect(node, name="ann", state=state)
+        client.put_nowait("t", b"left", b"tea")  # the node is gone
+        with pytest.raises(oncecast.errors.OncecastError):
+            await client.close(timeout=0.2)
+        async with serving(tmp_path, listen) as node, oncecast.connect(node) as admin:
+            await admin.create_topic("t", KEEP, partitions=2)
+            async with oncecast.connect(node, name="ann", state=state) as again:
+                await again.flush(10)
+            view = await admin.describe("t")
+            assert (view.next, view.producers) == (1, 1)
+
+    run(main())

@@ -161,9 +161,7 @@ class ClientSession(Protocol):
     def request(self, request: local.Request) -> None:
         match request:
             case local.Produce(ticket, topic, count, batch, timing, create):
-                flow = self._flow(topic)
-                flow.create = create
-                flow.produce(ticket, count, batch, timing)
+                self._flow(topic).produce(ticket, count, batch, timing, create)
             case local.Do():
                 self._do(request)
             case local.Show():
@@ -237,7 +235,7 @@ class ClientSession(Protocol):
             case local.Leave():
                 reader.leave(request)
             case local.Drop():
-                reader.drop(request)
+                reader.give_up(request)
 
     def receive(self, sender: NodeId, message: FromNode) -> None:
         route = self._at.get(sender)

@@ -26,6 +26,7 @@ class Outgoing:
     __slots__ = (
         "batch",
         "count",
+        "create",
         "flow",
         "ids",
         "led",
@@ -50,6 +51,7 @@ class Outgoing:
     ) -> None:
         self.flow, self.ticket, self.record, self.timing = flow, ticket, record, timing
         self.number, self.count, self.batch = number, count, batch
+        self.create = True  # whether to create a missing topic
         self.ids: list[int] = []  # ids of the calls that carried the batch
         # Whether the batch may have been sent; true for every restored batch.
         self.sent = ticket == 0

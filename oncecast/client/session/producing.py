@@ -91,7 +91,6 @@ class Flow:
         self._calls, self._routes, self._calls_in_flight = calls, routes, calls_in_flight
         self._patience = patience
         self.topic = topic
-        self.create = True  # whether to create a missing topic
         self._incarnation, self._incarnations = identity.incarnation, 0
         self.epoch = 0  # the epoch of this process, or 0 if the producer is not open
         self._held = 0  # the last epoch that this process held, or 0
@@ -116,7 +115,14 @@ class Flow:
     def topic_id(self) -> int:
         return self._numbers.topic_id
 
-    def produce(self, ticket: int, count: int, batch: bytes, timing: Timing | None = None) -> None:
+    def produce(
+        self,
+        ticket: int,
+        count: int,
+        batch: bytes,
+        timing: Timing | None = None,
+        create: bool = True,  # as in `Produce`
+    ) -> None:
         if self.failed is not None:
             self._host.emit(NotStored(ticket, self.failed), after=0)
             return
@@ -124,7 +130,9 @@ class Flow:
         if self._identity.durable:
             queued = Queued(self.topic, number, count, self.settled, batch, timing)
             record = self._host.append(queued)
-        self.unsettled[number] = Outgoing(self, ticket, number, count, batch, record, timing)
+        made = Outgoing(self, ticket, number, count, batch, record, timing)
+        made.create = create
+        self.unsettled[number] = made
         self.number += count
         if self._identity.durable:
             self._outbox.wrote(len(batch))
@@ -186,7 +194,7 @@ class Flow:
             self._identity.producer,
             self._incarnation,
             0,
-            create=self.create,
+            create=next(iter(self.unsettled.values())).create,
             directory_id=self._identity.directory_id,
             expected=self._current,
         )
@@ -226,7 +234,8 @@ class Flow:
         """
         first = next(iter(self.unsettled.values()))
         if first.ticket or isinstance(why, Partitioned):
-            self._forgotten()  # A batch that was sent in an earlier epoch may be stored.
+            if self._numbers.topic_id:  # 0 if no batch was ever sent
+                self._forgotten()  # A batch that was sent in an earlier epoch may be stored.
             self._fail_all(why)
         else:
             self._withdraw(why)

@@ -92,7 +92,7 @@ class Reader:
         self._readers, self._patience = readers, patience
         self.topic, self.subscription, self.push = read.topic, read.subscription, read.push
         self._read = read
-        self._start_at, self._incarnation = read.start_at, incarnation
+        self._incarnation = incarnation
         self.epoch = 0  # the epoch of the attachment, or 0 if the reader is not attached
         self.topic_id = 0
         self.ended = False
@@ -130,7 +130,7 @@ class Reader:
             return
         self.epoch, self._end_of_topic = outcome.epoch, outcome.next
         self.topic_id = outcome.topic_id
-        start = self._start_at
+        start = self._read.start_at
         if self._leaving is not None:
             self._depart()
         elif start > outcome.next:
@@ -156,7 +156,7 @@ class Reader:
         if self.ended:
             return
         if isinstance(outcome, Sought):
-            landed, start = self._at.expected, self._start_at
+            landed, start = self._at.expected, self._read.start_at
             self._at.expected = self._at.delivered = start
             self._skip_to(landed)
         elif isinstance(outcome, errors.Refusal):
@@ -483,17 +483,18 @@ class Reader:
         else:
             self._alarm.due(self._leaving.deadline)
 
-    def give_up(self) -> None:
-        assert self._leaving is not None, f"{self.topic}, {self.subscription} is being read"
-        leave = self._leaving.request
-        self._calls.forget(self._attaching)
-        self._over()
-        self._host.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
+    def give_up(self, drop: Drop | None = None) -> None:
+        """End a reader that is leaving, or that a consumer group has dropped.
 
-    def drop(self, drop: Drop) -> None:
-        """End without an acknowledgement, because another member may read the partition."""
+        Acknowledge nothing for a group, because another member may read the partition.
+        """
         self._calls.forget(self._attaching)
         self._over()
+        if self._leaving is not None:
+            leave = self._leaving.request
+            self._host.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
+            return
+        assert drop is not None, f"{self.topic}, {self.subscription} is being read"
         self._acks.void(errors.NotAssigned(self.topic, self.subscription))
         if self.epoch:
             detach = Detach(self.topic, self.subscription, self.epoch, drop.delivered)

@@ -268,7 +268,7 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
     ),
     "the application's offset is ignored": (
         exact(reads.test_reading_starts_at_the_application_offset),
-        Reader, "_attached", "start = self._start_at", "start = -1",
+        Reader, "_attached", "start = self._read.start_at", "start = -1",
     ),
     "a message is acknowledged as soon as it is taken": (
         exact(calls.test_taking_a_message_acknowledges_earlier_messages),

@@ -48,6 +48,7 @@ class Part:
         self.reader, self.partition, self.term = reader, partition, term
         self.leaving = False  # no more of its messages are handed out
         self.idle = asyncio.Event()  # the application has handled all messages handed out
+        self.stopping: asyncio.Task[None] | None = None
 
 
 class GroupSubscription(Subscription):
@@ -132,7 +133,7 @@ class GroupSubscription(Subscription):
         part.leaving = True
         if part is not self._current and self._handled(part):
             part.idle.set()
-        self._run(self._stop(part))
+        part.stopping = self._run(self._stop(part))
 
     async def _stop(self, part: Part) -> None:
         """Stop to read a partition as soon as the application has handled its messages."""
@@ -160,10 +161,11 @@ class GroupSubscription(Subscription):
                 self._current = None
             part.reader.drop(NotAssigned(part.reader.topic, self.name))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._stopping[task] = None
         task.add_done_callback(lambda done: self._stopping.pop(done, None))
+        return task
 
     # -- getting --
 
@@ -309,14 +311,24 @@ class GroupSubscription(Subscription):
                 f"the message is from topic {message.topic!r}, not {self.topic!r}"
             )
         part = self._parts.get(message.partition)
-        if part is None or isinstance(part.reader.end, Fenced | NotAssigned):
+        if part is None or isinstance(part.reader.end, Fenced | NotAssigned | Closed):
             raise NotAssigned(partition_topic(self.topic, message.partition), self.name)
         return part
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until the nodes have stored all acknowledgements."""
         self._raise_error()
-        await each_of([each.reader.flush(timeout) for each in list(self._parts.values())])
+        await each_of([self._flush(each, timeout) for each in list(self._parts.values())])
+
+    async def _flush(self, part: Part, timeout: float | None) -> None:
+        try:
+            await part.reader.flush(timeout)
+        except Closed:
+            if part.stopping is None:
+                raise
+            await asyncio.wait([part.stopping])  # it stores the acknowledgements
+        except (Fenced, NotAssigned):
+            raise NotAssigned(part.reader.topic, self.name) from None
 
     async def seek(self, start: Start, timeout: float | None = None) -> None:
         """Continue reading all partitions of the group at a time, at `EARLIEST` or at `NEW`."""

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from oncecast.wire.partitions import MARK
+
 TASK_BYTES = 128 << 20  # maximum bytes per task, as for files in Spark
 TASK_BYTES_MIN = 4 << 20  # minimum bytes that are worth another task
 RANGE_BYTES = 32 << 10  # number of bytes that take a task as long as one more topic does
@@ -29,6 +31,14 @@ class Range(NamedTuple):
     first: int
     until: int
     size: int = 1  # approximate bytes of a message
+    partition_of: str = ""  # the topic that this topic is a partition of
+
+    @property
+    def label(self) -> tuple[str, int]:
+        """Return the topic and the partition for the columns. A plain topic has partition -1."""
+        if not self.partition_of:
+            return self.topic, -1
+        return self.partition_of, int(self.topic.rpartition(MARK)[2])
 
     @property
     def rows(self) -> int:

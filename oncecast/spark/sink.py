@@ -57,6 +57,7 @@ from oncecast.errors import (
 )
 from oncecast.spark.options import SinkOptions
 from oncecast.wire.batch_arrow import from_arrow
+from oncecast.wire.partitions import is_partition, partition_for_key, partition_topic
 
 PART_BYTES = 4 << 20
 PART_ROWS = 100_000
@@ -153,23 +154,25 @@ def explained() -> Iterator[None]:
         raise error.reworded(remedy=REMEDIES[type(error)]) from None
 
 
-def prepare(client: blocking.Client, topic: str, options: SinkOptions) -> None:
+def prepare(client: blocking.Client, topic: str, options: SinkOptions) -> int:
     """Create the topic if it is missing. Raise NotKept if it would drop the rows.
 
-    If the user may not see the topic, only the publish checks this.
+    Return the number of its partitions, or 0 for a plain topic. If the user may not see the topic,
+    only the publish checks this.
     """
     try:
         found = client.describe(topic)
     except Denied:
-        return
+        return 0
     except NoSuchTopic:
         if not options.create:
             raise
         with suppress(TopicExists):  # another client has just created it
             client.create_topic(topic, options.policy)
-        return
+        return 0
     if options.keep and not (found.policy.retains or found.subscriptions):
         raise NotKept(topic)
+    return found.partitions
 
 
 class Stager:
@@ -180,7 +183,7 @@ class Stager:
     ) -> None:
         self._client, self._options, self._identity = client, options, identity
         self._sums: dict[str, tuple[int, int]] | None = {} if sums else None
-        self._prepared: set[str] = set()
+        self._prepared: dict[str, int] = {}  # the number of partitions of each topic
         # The name is unique among all attempts, even after the driver restarts.
         self._attempt = f"{task().partitionId():05}.{uuid4().hex}"
         self._names: list[str] = []
@@ -192,8 +195,11 @@ class Stager:
         with self._pool, explained():
             for batch in batches:
                 for topic, rows in self._by_topic(batch):
-                    for piece in cut(rows):
-                        self._stage(topic, piece)
+                    if topic not in self._prepared:
+                        self._prepared[topic] = prepare(self._client, topic, self._options)
+                    for where, some in routed(topic, rows, self._prepared[topic]):
+                        for piece in cut(some):
+                            self._stage(topic, where, piece)
             while self._in_flight:
                 self._in_flight.pop(0).result()
         source, number, run = self._identity
@@ -210,21 +216,43 @@ class Stager:
         for topic in sorted(pc.unique(topics).to_pylist()):
             yield topic, batch.filter(pc.equal(topics, topic))
 
-    def _stage(self, topic: str, rows: pa.RecordBatch) -> None:
+    def _stage(self, topic: str, where: str, rows: pa.RecordBatch) -> None:
+        """Stage rows for the topic `where`, which is `topic` or one of its partitions."""
         while len(self._in_flight) >= IN_FLIGHT:
             self._in_flight.pop(0).result()
-        if topic not in self._prepared:
-            prepare(self._client, topic, self._options)
-            self._prepared.add(topic)
         if self._sums is not None:
             self._sums[topic] = added(self._sums.get(topic, (0, 0)), summed(rows))
         name = f"{self._attempt}.{len(self._names):06}"
         self._names.append(name)
-        self._topics.append(topic)
+        self._topics.append(where)
         packed = from_arrow(rows, timestamp=time.time_ns() // 1000, zstd=self._options.zstd)
         source, number, run = self._identity
-        part = (source, number, name, topic, len(rows), packed)
+        part = (source, number, name, where, len(rows), packed)
         self._in_flight.append(self._pool.submit(self._client.stage, *part, run=run))
+
+
+def routed(
+    topic: str, rows: pa.RecordBatch, partitions: int
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows for each partition of a topic.
+
+    Keys decide as in `Client.put`. A row without a key goes to the partition of its value, so that
+    a repeated batch is divided in the same way.
+    """
+    if not partitions:
+        yield topic, rows
+        return
+    values = rows.column("value").cast(pa.binary()).to_pylist()
+    keys: list[bytes | None] = [None] * len(rows)
+    if "key" in rows.schema.names:
+        keys = rows.column("key").cast(pa.binary()).to_pylist()
+    chosen = [
+        partition_for_key(key or value or b"", partitions)
+        for key, value in zip(keys, values, strict=True)
+    ]
+    column = pa.array(chosen, pa.int32())
+    for partition in sorted(set(chosen)):
+        yield partition_topic(topic, partition), rows.filter(pc.equal(column, partition))
 
 
 def task() -> TaskContext:
@@ -265,7 +293,7 @@ def digest_of_rows(parts: Iterable[Parts], topic: str) -> bytes:
     total: dict[str, tuple[int, int]] = {}
     for each in parts:
         for name, found in (each.sums or {}).items():
-            if topic in ("", name):
+            if topic in ("", name) or is_partition(topic, name):
                 total[name] = added(total.get(name, (0, 0)), found)
     text = json.dumps(sorted(total.items()))
     return b"rows" + sha256(text.encode()).digest()[:16]
@@ -312,9 +340,9 @@ def topics_of(
     """
     if not client.ring().processes:
         return [""]
-    if options.topic is not None:
-        return [options.topic]
     found = sorted({topic for each in parts for topic in each.topics})
+    if options.topic is not None and found in ([], [options.topic]):
+        return [options.topic]
     return [identity.source, *found] if identity.run else found
 
 

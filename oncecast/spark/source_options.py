@@ -34,6 +34,7 @@ TYPES = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
     "headers": (HEADER_MAP, HEADER_ARRAY),
+    "partition": ("int",),
 }
 UNITS = {"ms": 0.001, **SECONDS}
 
@@ -254,7 +255,7 @@ def schema(given: Mapping[str, str]) -> dict[str, str]:
     """Return the type of each column that these options select."""
     found = parsed(given)
     headers = HEADERS[found["includeHeaders"]]
-    every = COLUMNS | {"headers": headers or HEADER_MAP}
+    every = COLUMNS | {"headers": headers or HEADER_MAP, "partition": "int"}
     chosen = found["columns"] or (*COLUMNS, *(["headers"] if headers else []))
     return {name: every[name] for name in chosen}
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from oncecast import errors
 from oncecast.client import blocking
 from oncecast.client.columns import ROWS, batches
-from oncecast.client.scanning import Slice
+from oncecast.client.scanning import Slice, placed
 from oncecast.client.starts import from_offset
 from oncecast.errors import DataLost
 from oncecast.spark.ranges import Range
@@ -21,7 +21,7 @@ from oncecast.wire.batch_layout import TIMES, peek
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
 ANY = Span()  # contains all times
 # Columns that the plan determines, so that no message is read for them.
-PLANNED = {"topic", "offset"}
+PLANNED = {"topic", "offset", "partition"}
 CASTS = {
     "string": pa.string(),
     HEADER_ARRAY: pa.list_(
@@ -75,12 +75,13 @@ def stored(
 
 def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Iterator[Slice]:
     """Yield the slices of a range. Raise DataLost if messages are lost, or skip them."""
-    topic, topic_id, at, until, _ = range_
+    topic, topic_id, at, until = range_[:4]
+    base, partition = range_.label
     while at < until:
         try:
             for each in client.scan(topic, from_offset(at), until, topic_id=topic_id):
                 at = each.end
-                yield each
+                yield placed(base, each.chunk, partition) if partition >= 0 else each
         except GONE as error:
             if fail_on_loss:
                 raise DataLost(error.message) from None
@@ -89,13 +90,15 @@ def slices(client: blocking.Client, range_: Range, *, fail_on_loss: bool) -> Ite
 
 def counted(range_: Range, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the topic and offsets of a range without reading it. Offsets are consecutive."""
+    topic, partition = range_.label
     for first in range(range_.first, range_.until, ROWS):
         until = min(first + ROWS, range_.until)
         made = {
             "offset": pa.arange(first, until),
             "topic": pa.DictionaryArray.from_arrays(
-                pa.nulls(until - first, pa.int8()).fill_null(0), [range_.topic]
+                pa.nulls(until - first, pa.int8()).fill_null(0), [topic]
             ).cast(pa.string()),
+            "partition": pa.nulls(until - first, pa.int32()).fill_null(partition),
         }
         yield pa.RecordBatch.from_arrays([made[name] for name in names], names)
 

@@ -17,6 +17,7 @@ from oncecast.spark.ranges import Position, Positions, Range
 from oncecast.spark.source_options import Ends, SourceOptions
 from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 from oncecast.wire.frames import TopicView
+from oncecast.wire.partitions import MARK
 
 # Maximum number of topics that are described one by one; more topics are listed in pages of 1,000.
 FEW = 16
@@ -35,10 +36,25 @@ class Topics:
     def views(self) -> dict[str, TopicView]:
         """Return the selected topics that exist."""
         if self._options.pattern is None:
-            return self.described(self._options.topics)
+            return self._with_archive(self._divided(self._described(self._options.topics)))
         wanted = re.compile(self._options.pattern)
         found = (view for view in self._client.topics() if wanted.fullmatch(view.name))
-        return self._with_archive({view.name: view for view in found})
+        return self._with_archive(self._divided({view.name: view for view in found}))
+
+    def _divided(self, views: dict[str, TopicView]) -> dict[str, TopicView]:
+        """Replace each topic that has partitions by its partitions."""
+        found: dict[str, TopicView] = {}
+        for name, view in views.items():
+            if not view.partitions:
+                found[name] = view
+            elif self._options.archive is not None:
+                raise BadOption(
+                    f"topic {name!r} has partitions, which an archive does not support",
+                    "remove option archive",
+                )
+            else:
+                found |= {each.name: each for each in self._client.partitions(name)}
+        return found
 
     def described(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Return the topics with these names that exist."""
@@ -66,9 +82,14 @@ class Topics:
         wanted = sorted(set(names))
         if len(wanted) > FEW:
             listed = {view.name: view for view in self._client.topics(shared_prefix(wanted))}
-            return {name: listed[name] for name in wanted if name in listed}
-        found = {name: self._view(name) for name in wanted}
-        return {name: view for name, view in found.items() if view is not None}
+            # Lists show partitions only as a part of their topic.
+            left = self._each([name for name in wanted if name not in listed and MARK in name])
+            return {name: listed[name] for name in wanted if name in listed} | left
+        return self._each(wanted)
+
+    def _each(self, names: list[str]) -> dict[str, TopicView]:
+        found = zip(names, together(self._view, names), strict=True)
+        return {name: view for name, view in found if view is not None}
 
     def _view(self, topic: str) -> TopicView | None:
         try:
@@ -112,8 +133,9 @@ class Topics:
         return found
 
     def check_all_exist(self, views: Views) -> None:
+        bases = {view.partition_of for view in views.values()}
         for name in self._options.topics:
-            if name not in views:
+            if name not in views and name not in bases:
                 raise errors.NoSuchTopic(name)
 
     def _asked(self, views: Views, where: Ends, otherwise: Start) -> dict[str, Start]:
@@ -123,6 +145,7 @@ class Topics:
         """
         if not isinstance(where, dict):
             return dict.fromkeys(views, where)
+        where = spread(where, views)
         for name in sorted(where):
             if name not in views:
                 raise BadOption(
@@ -161,7 +184,7 @@ class Topics:
         return found
 
     def _missing(self, name: str) -> str:
-        if self._options.topics and name not in self._options.topics:
+        if self._options.topics and not {name, name.rpartition(MARK)[0]} & {*self._options.topics}:
             return f"topic {name!r} is in the checkpoint, but not in option topics"
         return f"topic {name!r} no longer exists"
 
@@ -176,7 +199,8 @@ class Topics:
         if first < view.first:
             self.lost(f"offsets {first} to {min(view.first, until) - 1} of topic {name!r} are gone")
         size = max(1, view.bytes // max(1, view.next - view.first))
-        return range_._replace(first=min(max(first, view.first), until), size=size)
+        first = min(max(first, view.first), until)
+        return range_._replace(first=first, size=size, partition_of=view.partition_of)
 
     def check_kept(self, views: Views) -> None:
         """Raise DataLost if a batch would be empty because the policy of a topic keeps nothing."""
@@ -235,6 +259,23 @@ class Topics:
     def lost(self, message: str) -> None:
         if self._options.fail_on_loss:
             raise DataLost(message)
+
+
+def spread(where: dict[str, Start], views: Views) -> dict[str, Start]:
+    """Apply the start of a partitioned topic to those of its partitions that have none."""
+    found = dict(where)
+    for name, view in views.items():
+        start = where.get(view.partition_of)
+        if start is None or not view.partition_of:
+            continue
+        if isinstance(start, FromOffset):
+            raise BadOption(
+                f"topic {view.partition_of!r} has partitions, each with its own offsets",
+                f"name the partitions, such as {name!r}",
+            )
+        found.pop(view.partition_of, None)
+        found.setdefault(name, start)
+    return found
 
 
 def shared_prefix(names: list[str]) -> str:

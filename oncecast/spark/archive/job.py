@@ -79,7 +79,7 @@ def work_of(node: Node, directory: Path) -> Work[Piece]:
     def work(piece: Piece) -> Iterator[File]:
         writer = Writer(directory)
         with node.connect(patient=True) as client:
-            for topic, topic_id, first, until, _ in piece:
+            for topic, topic_id, first, until, *_ in piece:
                 slices = client.scan(topic, from_offset(first), until, topic_id=topic_id)
                 for batch in batches(slices, SCHEMA.names):
                     writer.write(batch)

@@ -20,7 +20,9 @@ from oncecast.errors import (
     Fenced,
     InvalidArgument,
     MessagesLost,
+    NoSuchTopic,
     NotAssigned,
+    NotSubscribed,
     OncecastError,
     Overloaded,
     TimedOut,
@@ -219,6 +221,8 @@ class GroupSubscription(Subscription):
         # The partitions take turns: the one read last comes last.
         for partition, part in list(self._parts.items()):
             self._check_part(part)
+            if part.leaving and self._handled(part):
+                part.idle.set()  # a transaction may have acknowledged its messages
             message = None if part.leaving else part.reader.take_next()
             if message is not None:
                 del self._parts[partition]
@@ -370,7 +374,8 @@ class GroupSubscription(Subscription):
         ]
         outcomes = await asyncio.gather(*closings, return_exceptions=True)
         self._groups.forget(self)
-        await self._requests.call(LeaveGroup(self.topic, self.name, self.member, 0))
+        with suppress(NoSuchTopic, NotSubscribed):  # the topic or the group is gone
+            await self._requests.call(LeaveGroup(self.topic, self.name, self.member, 0))
         for each in outcomes:
             if isinstance(each, BaseException) and not isinstance(each, Fenced | NotAssigned):
                 raise each

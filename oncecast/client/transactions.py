@@ -33,6 +33,7 @@ from oncecast.kernel.topic_tag import tag_of
 from oncecast.wire import commands as do
 from oncecast.wire.batch import Oversized
 from oncecast.wire.message import Message
+from oncecast.wire.partitions import partition_topic
 from oncecast.wire.results import PublishedRange, TransactionEnded
 from oncecast.wire.ring_transactions import PARTICIPANTS_MAX
 from oncecast.wire.sharing import runs_of
@@ -260,7 +261,10 @@ class Transaction:
         if isinstance(consumed, Job):
             self._inputs.add_job(consumed.owner, consumed)
         elif isinstance(consumed, Message):
-            found = self._owner.reader(consumed.topic, subscription)
+            topic = consumed.topic
+            if consumed.partition >= 0:  # a member of a consumer group reads the partition
+                topic = partition_topic(topic, consumed.partition)
+            found = self._owner.reader(topic, subscription)
             self._inputs.add_message(found, consumed)
         else:
             raise InvalidArgument(f"{consumed!r:.80} is neither a message nor a job")

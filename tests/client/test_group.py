@@ -13,7 +13,14 @@ import oncecast
 from oncecast import EARLIEST, NEW, Policy, Subscription, from_offset
 from oncecast.client import group as module
 from oncecast.client.group import GroupSubscription
-from oncecast.errors import Closed, InvalidArgument, NoSuchTopic, NotAssigned, NotSubscribed
+from oncecast.errors import (
+    Closed,
+    InvalidArgument,
+    NoSuchTopic,
+    NotAssigned,
+    NotSubscribed,
+    Partitioned,
+)
 from oncecast.wire.partitions import LeaveGroup
 from tests.client.serving import run, serving
 
@@ -325,3 +332,31 @@ def test_blocking_client_reads_as_a_member(tmp_path: Path) -> None:
             found.append(int(message.value))
         assert sorted(found) == list(range(30))
         member.close()
+
+
+@pytest.mark.long
+def test_transaction_acknowledges_messages_of_a_group(tmp_path: Path) -> None:
+    """PART-2 TXN-1: and puts to a partition by its name."""
+
+    async def main() -> None:
+        async with serving(tmp_path) as node, oncecast.connect(node, name="ann") as client:
+            await client.create_topic("t", KEEP, partitions=2)
+            await put(client, 10)
+            member = await joined(client, auto_ack=False)
+            for _ in range(10):
+                message = await member.get()
+                assert message is not None
+                async with client.transaction() as transaction:
+                    transaction.ack(message)
+                    await transaction.put("out", message.value)
+            assert (await client.describe("t")).subscriptions[0].lag == 0
+            with pytest.raises(Partitioned, match="t#0"):
+                async with client.transaction() as transaction:
+                    await transaction.put("t", b"x")
+            async with client.transaction() as transaction:
+                await transaction.put("t#0", b"x")
+            message = await member.get()
+            assert message is not None
+            assert (message.topic, message.partition, message.value) == ("t", 0, b"x")
+
+    run(main())

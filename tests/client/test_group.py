@@ -264,7 +264,7 @@ def test_group_seeks_in_all_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_temporary_group_ends_with_its_client(tmp_path: Path) -> None:
-    """PART-2 SVC-8"""
+    """PART-2"""
 
     async def main() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node, name="ann") as client:
@@ -336,7 +336,7 @@ def test_blocking_client_reads_as_a_member(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_transaction_acknowledges_messages_of_a_group(tmp_path: Path) -> None:
-    """PART-2 TXN-1: and puts to a partition by its name."""
+    """PART-2: and puts to a partition by its name."""
 
     async def main() -> None:
         async with serving(tmp_path) as node, oncecast.connect(node, name="ann") as client:

@@ -172,7 +172,7 @@ def test_put_many_waits_for_all_its_messages() -> None:
 
 
 def test_batch_of_an_earlier_process_goes_to_the_partitions() -> None:
-    """PART-1 SVC-10"""
+    """PART-1"""
 
     async def main() -> None:
         node = Node()
@@ -283,7 +283,7 @@ def test_concurrent_puts_are_stored_once_in_their_partitions(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_next_process_continues_the_outbox_of_a_topic_with_partitions(tmp_path: Path) -> None:
-    """PART-1 SVC-10"""
+    """PART-1"""
 
     async def main() -> None:
         state = tmp_path / "state"
@@ -300,7 +300,7 @@ def test_next_process_continues_the_outbox_of_a_topic_with_partitions(tmp_path: 
 
 @pytest.mark.long
 def test_next_process_puts_what_an_earlier_one_left(tmp_path: Path) -> None:
-    """PART-1 SVC-10: the first process did not know that the topic has partitions."""
+    """PART-1: the first process did not know that the topic has partitions."""
 
     async def main() -> None:
         state, listen = tmp_path / "state", "127.0.0.1:0"

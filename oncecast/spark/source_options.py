@@ -15,6 +15,7 @@ from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.errors import BadOption
 from oncecast.spark.options import ADDRESS, SECONDS, Node, Option, flag, parse, positive, text
 from oncecast.wire.commands import FromTime, Start
+from oncecast.wire.partitions import MARK
 
 Ends = Start | dict[str, Start]  # one position for all topics, or one per topic
 COLUMNS = {
@@ -69,23 +70,24 @@ def pattern(value: str) -> str:
 def by_topic(value: str, example: str) -> dict[str, int]:
     """Return the numbers in a JSON object by topic.
 
-    As in Kafka options, a number may be nested under "0", a topic's only partition.
+    As in Kafka options, numbers may be nested under partitions. "0" alone means the topic itself,
+    because a plain topic is like one partition.
     """
     try:
         found = json.loads(value)
     except ValueError:
         found = None
-    numbers: dict[str, int] = {}
+    flat: dict[str, Any] = {}
     for topic, number in found.items() if isinstance(found, dict) else ():
-        if isinstance(number, dict):
-            if set(number) != {"0"}:
-                raise ValueError(f"topic {topic!r} has only partition 0; use that one")
-            number = number["0"]
-        if type(number) is int:
-            numbers[topic] = number
-    if not isinstance(found, dict) or len(numbers) != len(found):
+        if not isinstance(number, dict):
+            flat[topic] = number
+        elif set(number) == {"0"}:
+            flat[topic] = number["0"]
+        else:
+            flat |= {f"{topic}{MARK}{partition}": each for partition, each in number.items()}
+    if not isinstance(found, dict) or not all(type(each) is int for each in flat.values()):
         raise ValueError(f"use {example}")
-    return numbers
+    return flat
 
 
 def ends(value: str) -> Ends:

@@ -61,7 +61,7 @@ def test_starting_options_set_the_position_where_reading_starts(
         ({"startingoffsets": "latest"}, False, "so the batch would be empty"),
         ({"endingoffsets": "earliest"}, False, "so the batch would be empty"),
         ({"startingtimestamp": "yesterday"}, False, "use milliseconds since 1970"),
-        ({"startingoffsets": '{"a": {"1": 7}}'}, False, "topic 'a' has only partition 0"),
+        ({"startingoffsets": '{"a": {"1": "7"}}'}, False, "use earliest, latest, or offsets"),
         ({"startingoffsetsbytimestamp": "7"}, False, 'since 1970, such as {"topic": 17'),
         (
             {"timestamptype": "message", "startingoffsetsbytimestamp": '{"a": 7}'},
@@ -69,7 +69,7 @@ def test_starting_options_set_the_position_where_reading_starts(
             "use startingTimestamp and endingTimestamp",
         ),
         ({"maxtriggerdelay": "15"}, True, "use a number with a unit: ms, s, m, h or d"),
-        ({"columns": "value,partition"}, False, "column 'partition' does not exist"),
+        ({"columns": "value,life"}, False, "column 'life' does not exist"),
         ({"provider": "oncecast"}, False, "use CREATE TEMPORARY VIEW name USING oncecast"),
         (
             {"startingtimestamp": "1", "startingoffsets": "earliest"},

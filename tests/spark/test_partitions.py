@@ -90,6 +90,8 @@ def test_offsets_name_partitions_and_times_may_name_the_topic(load: Load, topic:
     found = rows(load(topics=topic, startingOffsets=start, columns=COLUMNS))
     assert {row["partition"] for row in found} == {1}
     assert min(row["offset"] for row in found) == 2
+    nested = load(topics=topic, startingOffsets=f'{{"{topic}": {{"1": 2, "0": -1, "2": -1}}}}')
+    assert values(nested)
     with pytest.raises(BadOption, match="own offsets"):
         load(topics=topic, startingOffsets=f'{{"{topic}": 3}}').partitions()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-from statistics import quantiles
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -62,6 +60,8 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def run_latency(client: Client, arguments: argparse.Namespace) -> int:
+    import asyncio
+
     times = []
     async with (
         Topic(client) as topic,
@@ -75,6 +75,8 @@ async def run_latency(client: Client, arguments: argparse.Namespace) -> int:
 
 async def trip(client: Client, topic: str, reading: Subscription, value: bytes) -> float:
     """Return the seconds from a put until a waiting reader has the message."""
+    import asyncio
+
     getting = asyncio.ensure_future(reading.get())
     await asyncio.sleep(0)
     began = perf_counter()
@@ -102,6 +104,8 @@ class Topic:
 
     async def fill(self, messages: int, size: int) -> float:
         """Put messages, and return the seconds until all are acknowledged."""
+        import asyncio
+
         value, client = bytes(size), self._client
         began = perf_counter()
         for number in range(messages):
@@ -128,6 +132,8 @@ def report_rate(arguments: argparse.Namespace, what: str, took: float) -> int:
 
 
 def report_latency(arguments: argparse.Namespace, times: list[float]) -> int:
+    from statistics import quantiles
+
     cuts = quantiles(times, n=1000, method="inclusive") if len(times) > 1 else times * 999
     found = {"p50": cuts[499], "p99": cuts[989], "p99.9": cuts[998], "max": times[-1]}
     fields = {"bench": "latency", "messages": arguments.messages, "size": arguments.size}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ async def ended_by_signals(
     The status after a signal is `ended`, or 128 plus the signal number, as in a shell. `caught` is
     called before the work is cancelled.
     """
+    import asyncio
+
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
     numbers: list[int] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
 
 from oncecast.cli.connecting import (
@@ -150,6 +149,8 @@ def listener_tls(arguments: argparse.Namespace) -> Tls | None:
 
 
 async def until_ended(app: Application, listener: Listener) -> int:
+    import asyncio
+
     try:
         await app.ready()
         async with listener:

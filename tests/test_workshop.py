@@ -88,7 +88,7 @@ def test_packages_below_the_network_and_pure_protocols_are_declared_pure() -> No
     names = [re.findall(r"\w+", layer) for layer in LAYERS["layers"]]
     below = names[names.index(["network", "simulator"]) + 1 :]
     pure = {name for layer in below for name in layer} | {"history", "client.session"}
-    pure |= {"coordination.protocols", "kafka.frontend", "streams.protocols"}
+    pure |= {"coordination.protocols", "kafka.frontend", "playback", "streams.protocols"}
     assert set(PURE["source_modules"]) == {f"oncecast.{name}" for name in pure}
 
 

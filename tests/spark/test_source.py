@@ -468,7 +468,7 @@ def test_query_reads_only_the_chosen_columns(
         {"value": "two", "key": None},
     ]
     for wrong, text in (
-        ("partition", "column 'partition' does not exist"),
+        ("colour", "column 'colour' does not exist"),
         ("offset", "use bigint"),
     ):
         with pytest.raises(BadOption, match=text):

@@ -308,7 +308,7 @@ def main() -> None:
         "--directory", type=Path, help="directory for temporary files, on the disk to measure"
     )
     parser.add_argument(
-        "--beside", type=Path, help="another checkout to measure in alternation with this one"
+        "--beside", type=Path, help="another checkout to measure, alternating with this one"
     )
     parser.add_argument("--only", action="append", choices=[*MEASURES, "sync"])
     parser.add_argument("--measure", help=argparse.SUPPRESS)

@@ -165,7 +165,10 @@ def unmeasured(measures: Sequence[Measure], missing: dict[str, str]) -> Iterator
 def compare(
     prog: str, about: str, peers: Sequence[type[System]], measures: Sequence[Measure]
 ) -> int:
-    """Run the command. The first of these systems is oncecast."""
+    """Parse the command line, compare the systems and return the exit status.
+
+    The first of `peers` must be oncecast.
+    """
     parser = argparse.ArgumentParser(prog=prog, description=about.splitlines()[0])
     ours, *others = peers
     keys, names = [each.key for each in measures], [kind.name for kind in others]

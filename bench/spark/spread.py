@@ -200,7 +200,10 @@ def main() -> None:
     parser = argparse.ArgumentParser("bench.spark.spread", description=(__doc__ or "")[:80])
     parser.add_argument("--executors", type=int, default=20)
     parser.add_argument(
-        "--ratio", type=float, default=10.0, help="ratio of executor time to node time for a page"
+        "--ratio",
+        type=float,
+        default=10.0,
+        help="ratio of executor time to node time for a page (default: 10)",
     )
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--pages", type=int, default=10, help="pages that each task reads")

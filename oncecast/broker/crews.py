@@ -42,8 +42,8 @@ class Crew:
         # Workers without a connection, and when to release their messages.
         self.gone: dict[str, float] = {}
         self.leasing = self.burying = False
-        self.refusals = 0  # consecutive burials that were refused
-        self.bury_at = 0.0  # when to try the next burial
+        self.refusals = 0  # consecutive refused dead-letter writes
+        self.bury_at = 0.0  # when to try the next dead-letter write
         self.unsent: dict[str, None] = {}  # workers whose next messages could not be read yet
 
 

@@ -47,7 +47,7 @@ from oncecast.wire.sharing import WORKERS_MAX
 GRACE = 1.0  # seconds
 DUE_MIN, DUE_MAX = 0.01, 1.0  # minimum and maximum seconds between checks of all subscriptions
 TIDY_EVERY = 60.0  # seconds between checks for idle workers
-BURY_MIN, BURY_MAX = 1.0, 60.0  # minimum and maximum seconds before a refused burial is retried
+BURY_MIN, BURY_MAX = 1.0, 60.0  # seconds before a refused dead-letter write is retried
 KEYS_MAX = 2000  # maximum number of message keys in one Lease
 JOBS_BYTES = 1 << 20  # maximum bytes per frame, unless one batch is larger
 

@@ -196,7 +196,7 @@ class Guard:
 
 
 def refusal_of(message: Value) -> Value:
-    """Return the answer to a request without permission."""
+    """Return the answer to an unauthorized request."""
     if isinstance(message, Tune):
         message = message.fetch
     if isinstance(message, Work):

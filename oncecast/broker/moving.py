@@ -283,7 +283,7 @@ class Aside:
                     subscription.queue = None
 
     def take_slots(self, holdings: Holdings) -> None:
-        """Give the delayed batches the slots of their copies in this group's log."""
+        """Set the slot of each delayed batch to that of its copy in this group's log."""
         for topic, delays in self._delays:
             for number, batch in delays.batches.items():
                 batch.slot = holdings.parts.pop(name_of_delayed(topic.name, number)).slot

@@ -50,13 +50,14 @@ class Condition(IntEnum):
 
     WAITING = 0  # waits until it is due
     BLOCKED = 1  # waits until earlier messages with its key are settled
-    DEAD = 2  # waits until it is buried
+    DEAD = 2  # waits to become a dead letter
 
 
 WAITING, BLOCKED, DEAD = Condition
 
-# Limits on expiry. Results depend on these limits, so they must never change.
-DEAD_MAX = 10_000  # maximum dead messages that wait for burial; at this limit, no more expire
+# Limits on expiry.
+# Never change these limits: all replicas must compute the same result for the same command.
+DEAD_MAX = 10_000  # maximum number of messages in DEAD; at this limit, no more expire
 BATCHES_MAX = 10_000  # maximum number of batches that expire in one command
 
 # The name under which undecided transactions hold messages. It is too long for a worker.
@@ -575,7 +576,7 @@ def backoff(settings: Shared, count: int) -> int:
 
 
 def is_stuck(queue: Queue, expiry: Expiry | None) -> bool:
-    """Return whether no message may be leased or expire until dead ones are buried."""
+    """Return whether leases and expiry must wait until dead letters are written."""
     return expiry is not None and len(queue.dead) >= DEAD_MAX
 
 

@@ -577,7 +577,7 @@ def _access_rows(access: Access) -> Iterator[Row]:
             yield AccessRow(access.version, users, tokens, rules)
 
 
-# Long: it has one case per row type, and the cases share local variables.
+# Long because it handles every row type, and the cases share local variables.
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
     topic = Topic(0, "", DEFAULT, False, live_slots)

@@ -36,7 +36,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_flag(add, "--use", "use this context from now on")
     _finish(add, run_add)
 
-    use = verbs.add_parser("use", help="choose the context of later commands")
+    use = verbs.add_parser("use", help="set the default context for later commands")
     _add_name(use)
     _finish(use, run_use)
 

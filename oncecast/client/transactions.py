@@ -414,7 +414,8 @@ class Transactions:
             which = "" if name is None else f" {name!r}"
             raise InvalidArgument(
                 f"the client has no open exclusive subscription{which} of topic {topic!r}",
-                "acknowledge messages that this client reads, or the job of a message",
+                "pass ack() a message from an exclusive subscription that this client has open; "
+                "for a shared subscription, pass the job",
             )
         raise InvalidArgument(
             f"the client reads several subscriptions of topic {topic!r}",

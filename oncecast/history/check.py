@@ -1,7 +1,7 @@
-"""`check(history)` decides whether the operations on each topic and subscription fit one order.
+"""`check(history)` checks whether the operations on each topic and subscription are linearizable.
 
-The verdict is `ok` only if all of them fit. If a search reaches its limit, the verdict is
-`undecided`, which is not ok.
+The verdict is `ok` only if all of them are. If a search reaches its limit, the verdict is
+`undecided`, which counts as a failure.
 """
 
 from __future__ import annotations

@@ -118,7 +118,8 @@ class Connection(asyncio.BufferedProtocol):
     def _cut(self) -> None:
         """Pass on the requests in the buffer, and read more unless too many are unanswered."""
         if self._cutting:
-            return  # A reply has arrived while a request was passed on.
+            # Re-entrant call: a reply arrived while the loop below was passing on a request.
+            return
         self._cutting = True
         while not self._busy and self._take():
             pass

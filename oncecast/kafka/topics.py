@@ -70,7 +70,7 @@ class Topics:
             )
 
         def listed(views: list[TopicView] | None) -> None:
-            if views is None:  # A client repeats a request that names no broker.
+            if views is None:  # A client retries if the metadata response lists no brokers.
                 reply(m.MetadataResponse(brokers=(), topics=()))
             else:
                 topics = [each for each in views if not each.partition_of]

@@ -61,7 +61,7 @@ SENDERS_MAX = 256  # maximum number of nodes whose last message time is kept
 
 
 class ReplicaState:
-    """All state that the parts of a replica share."""
+    """All state shared by the components of a replica."""
 
     def __init__(self, io: Protocol, options: GroupOptions, membership: Membership) -> None:
         self.membership = membership

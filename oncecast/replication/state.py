@@ -1,4 +1,4 @@
-"""The state that the parts of a replica share. See also values.py and votes.py."""
+"""State shared by the components of a replica. See also values.py and votes.py."""
 
 from __future__ import annotations
 

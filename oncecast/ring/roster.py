@@ -199,7 +199,7 @@ class Roster(Protocol):
             if self.now > at + self._gone_after:
                 self._dropped[process] = self.cards.pop(process).stamp, self.now
                 del self.heard[process]
-        # By then, every process has dropped the card.
+        # After three times `gone_after`, every process has dropped the card.
         forget = self.now - 3 * self._gone_after
         self._dropped = {each: was for each, was in self._dropped.items() if was[1] > forget}
         seats = {group for card in self.cards.values() for group in card.seats}

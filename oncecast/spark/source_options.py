@@ -235,7 +235,10 @@ VIEWS = "use CREATE TEMPORARY VIEW name USING oncecast OPTIONS (...)"
 
 
 def renamed(given: Mapping[str, str]) -> dict[str, str]:
-    """Rename Kafka options to those of this source. Raise BadOption if two mean the same."""
+    """Replace Kafka option names with this source's names.
+
+    Raise BadOption if two options have the same meaning.
+    """
     found: dict[str, str] = {}
     for key, value in given.items():
         name = ALIASES.get(key.lower(), key.lower())

@@ -225,7 +225,7 @@ class SharedView(Value, tag=False):
     leased: int
     # Number of messages that wait for redelivery, or for an earlier message with the same key.
     waiting: int
-    dead: int  # number of dead letters that are not buried yet
+    dead: int  # number of dead letters that are not written yet
     fresh: int = 0
     open: tuple[tuple[int, int], ...] = ()
 

@@ -16,7 +16,8 @@ NAME_BYTES_MAX = 255
 PARTS_MAX = 10_000  # maximum number of staged parts in one publish
 DIGEST_BYTES_MAX = 64  # maximum size of a content digest
 
-# Limits for users, tokens and rules. Results depend on these limits, so they must never change.
+# Limits for users, tokens and rules.
+# Never change these limits: all replicas must compute the same result for the same command.
 USERS_MAX = 10_000
 TOKENS_MAX = 10_000
 RULES_MAX = 10_000

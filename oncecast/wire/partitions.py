@@ -29,7 +29,7 @@ from oncecast.kernel.protocol import Value
 
 PARTITION_LEVEL = 6  # the feature level of all commands and fields of this module
 
-# Limits. Results depend on these limits, so they must never change.
+# Never change these limits: all replicas must compute the same result for the same command.
 PARTITIONS_MAX = 1000  # maximum number of partitions of one topic
 MEMBERS_MAX = 1000  # maximum number of members of one consumer group
 LIFETIME_MIN_US, LIFETIME_MAX_US = 1_000_000, 3600 * 1_000_000

@@ -43,7 +43,10 @@ class Opened(Value, tag="Opened"):
 
 
 class Appended(Value, tag="Appended"):
-    """The messages are stored. `count` is less than in the put if some were already stored."""
+    """The messages are stored.
+
+    If some were already stored, `count` is lower than the number of messages in the put.
+    """
 
     offset: int
     count: int

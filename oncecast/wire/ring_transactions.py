@@ -30,7 +30,7 @@ from oncecast.wire.transactions import EndTransaction, repeated
 
 RING_TRANSACTION_LEVEL = 5
 
-# Limits. Results depend on these limits, so they must never change.
+# Never change these limits: all replicas must compute the same result for the same command.
 PARTICIPANTS_MAX = 100  # maximum number of tags besides the coordinator's
 DECISIONS_MAX = 100_000  # maximum number of decisions that a group keeps
 HELD_MAX = 200  # maximum number of shares of one source that a group holds

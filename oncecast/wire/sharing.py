@@ -42,7 +42,7 @@ from oncecast.kernel.topic_tag import tag_of
 
 SHARED_LEVEL = 2  # the feature level of all commands and rules of this module
 
-# Limits. Results depend on these limits, so they must never change.
+# Never change these limits: all replicas must compute the same result for the same command.
 WINDOW_MAX = 10_000  # maximum number of messages that one worker holds
 IN_FLIGHT_MAX = 1_000_000  # maximum number of leased messages of one subscription
 # Maximum number of messages of one subscription that are leased or wait for another delivery.
@@ -205,7 +205,7 @@ class Settle(Value, tag="Settle"):
 
 
 def runs_of(offsets: Iterable[tuple[int, int]]) -> Iterator[Run]:
-    """Join pairs of a token and an offset into runs of consecutive offsets."""
+    """Group (token, offset) pairs into runs of consecutive offsets with the same token."""
     last, first, count = 0, 0, 0
     for token, offset in offsets:
         if count and token == last and offset == first + count:

@@ -17,7 +17,7 @@ from oncecast.kernel.protocol import Value
 
 TIMING_LEVEL = 4  # the feature level of all commands and rules about delays and times to live
 
-# Limits. Results depend on these limits, so they must never change.
+# Never change these limits: all replicas must compute the same result for the same command.
 DAYS_MAX = 366
 TIMING_MAX_US = DAYS_MAX * 24 * 3600 * 1_000_000
 DELAYED_MAX = 1_000_000  # maximum number of delayed batches of one topic

@@ -37,8 +37,8 @@ from oncecast.wire.sharing import Run
 
 TRANSACTION_LEVEL = 3  # the feature level of all commands and rules of this module
 
-# Limits. Results depend on these limits, so they must never change. A command at all of these
-# limits has fewer items than a frame may have.
+# Never change these limits: all replicas must compute the same result for the same command.
+# A command at all of these limits has fewer items than a frame may have.
 UNFINISHED_MAX = 100  # maximum number of transactions of one source whose results are kept
 TOPICS_MAX = 500  # maximum number of topics with messages in one command
 STAGED_MAX = 5000  # maximum number of staged parts of one transaction

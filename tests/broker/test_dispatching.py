@@ -251,7 +251,7 @@ def test_dead_letter_contains_the_message_and_the_reason() -> None:
     assert node.service.machine.bounds("topic") == (1, 1)
 
 
-def test_dead_letters_from_many_batches_are_buried() -> None:
+def test_dead_letters_from_many_batches_are_written() -> None:
     node = SharedNode()
     for _ in range(3):
         node.fill(b"a", b"b")
@@ -261,7 +261,7 @@ def test_dead_letters_from_many_batches_are_buried() -> None:
     assert node.service.machine.bounds("{topic}.dead.sub") == (0, 6)
 
 
-def test_refused_burial_is_retried() -> None:
+def test_refused_dead_letter_write_is_retried() -> None:
     node = SharedNode()
     node.call(BOB, do.DeleteTopic("{topic}.dead.sub", 0))
     limits = node.service.machine.registry.limits
@@ -275,7 +275,9 @@ def test_refused_burial_is_retried() -> None:
     assert node.service.machine.bounds("{topic}.dead.sub") == (0, 1)
 
 
-def test_refused_burials_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_dead_letter_writes_are_retried_with_backoff(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each attempt stores a copy of the dead letters in the log."""
     node = SharedNode()
     node.call(BOB, do.DeleteTopic("{topic}.dead.sub", 0))

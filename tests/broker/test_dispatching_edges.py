@@ -387,7 +387,7 @@ def test_dead_letter_of_a_retried_dead_letter_has_only_its_own_headers() -> None
 
 
 def test_dead_letter_of_a_message_with_many_headers_leaves_out_the_last_ones() -> None:
-    """WRK-2: a message with too many headers could never be buried."""
+    """WRK-2: a message with too many headers could never become a dead letter."""
     node = SharedNode()
     own = {f"h{number:05}": b"" for number in range(HEADERS_MAX)}
     data = batch.encode([b"v"], timestamps=0, headers=[own])
@@ -421,7 +421,7 @@ def test_letter_that_is_too_large_does_not_hold_up_smaller_ones(
     assert node.service.machine.bounds("topic") == (0, 3)
 
 
-def test_burial_waits_for_a_missing_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letter_write_waits_for_a_missing_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """WRK-2"""
     node = SharedNode()
     node.fill(b"a")
@@ -439,7 +439,7 @@ def test_burial_waits_for_a_missing_batch(monkeypatch: pytest.MonkeyPatch) -> No
     assert [each.value for each in dead_letters(node)] == [b"a"]
 
 
-def test_burial_that_a_change_of_the_topic_has_overtaken_is_repeated() -> None:
+def test_dead_letter_write_is_retried_after_the_dead_letter_topic_changes() -> None:
     """WRK-2: the leader proposes a letter for the old topic while the settings change."""
     node = SharedNode()
     node.call(BOB, do.CreateTopic("failed", 0))

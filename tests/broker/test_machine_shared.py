@@ -321,7 +321,7 @@ def test_dead_letter_contains_the_reason(how: str) -> None:
     assert dead(work) == {0: Death(how, detail)}
 
 
-def test_dead_letters_are_buried_once() -> None:
+def test_dead_letters_are_written_once() -> None:
     """WRK-2: append and settle are one command, so a copy has no effect."""
     work = Work(messages=3)
     (grant,) = work.lease(ann=3)
@@ -405,7 +405,7 @@ def test_released_message_blocks_later_messages_with_its_key() -> None:
     assert [each.runs for each in work.lease_keys(ann=10)] == [((0, 1),)]
 
 
-def test_dead_letter_blocks_its_key_until_it_is_buried() -> None:
+def test_dead_letter_blocks_its_key_until_it_is_written() -> None:
     work = Work(replace(SETTINGS, by_key=True), messages=2)
     (grant,) = work.lease_keys(1, 1, ann=10)
     work.settle(reject=((grant.token, 0, 1, ""),))

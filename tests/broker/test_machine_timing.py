@@ -32,7 +32,10 @@ SETTINGS = Shared(lease_us=10 * S, deliveries_max=2, backoff_min_us=S, backoff_m
 
 
 class Timed(Steps):
-    """A machine at the level of delays, with a producer and a subscription that reads nothing."""
+    """A machine at the feature level that adds delays.
+
+    It has a producer, and a subscription that never reads.
+    """
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         super().__init__(limits)
@@ -680,7 +683,7 @@ def test_fresh_expired_message_with_a_key_is_skipped() -> None:
     assert after.runs == ((2, 1),)
 
 
-def test_workers_wait_while_many_expired_messages_wait_for_burial() -> None:
+def test_workers_wait_while_many_expired_messages_wait_to_become_dead_letters() -> None:
     """WRK-5: so the number of records is limited."""
     work = TimedWork()
     work.add(DEAD_MAX + 5, ttl=S)

@@ -136,7 +136,7 @@ def test_expired_messages_with_keys_are_ended_without_a_worker() -> None:
 
 
 class Delaying(Leader):
-    """A leader that decides at once, at the level of delays."""
+    """A leader that decides at once, at the feature level that adds delays."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -144,7 +144,7 @@ RULES: dict[str, tuple[Detector, Any, str, str, str]] = {
         models, Queue, "settle", "self.lose(settle.worker, now)",
         "[self.lose(each, now) for each in list(self.workers)]",
     ),
-    "a buried message is not settled": (
+    "a dead letter that was written is not settled": (
         exact(machine.test_message_becomes_a_dead_letter_after_its_last_delivery),
         Sharing, "bury", "queue.close(each)", "queue.dead.pop(each)",
     ),

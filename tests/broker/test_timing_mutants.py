@@ -216,7 +216,7 @@ RULES: dict[str, tuple[Any, Any, str, str, str]] = {
         Topic, "release", "batch.time + batch.ttl", "clock.now + batch.ttl",
     ),
     "dead messages are not limited": (
-        machine.test_workers_wait_while_many_expired_messages_wait_for_burial,
+        machine.test_workers_wait_while_many_expired_messages_wait_to_become_dead_letters,
         Queue, "_end_fresh", "DEAD_MAX - len(self.dead), ", "",
     ),
     "expired batches of one command are not limited": (

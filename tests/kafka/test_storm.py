@@ -24,7 +24,7 @@ def test_kafka_clients_in_a_storm_lose_and_double_nothing(first: int) -> None:
         storm(seed)
 
 
-def test_transaction_is_stored_once_only_if_it_is_whole_and_not_repeated() -> None:
+def test_is_once_accepts_only_a_complete_contiguous_and_unrepeated_transaction() -> None:
     values = [b"1", b"2"]
     assert is_once(values, [b"0", b"1", b"2", b"3"])
     assert is_once([], [b"0"])

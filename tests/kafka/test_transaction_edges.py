@@ -69,7 +69,7 @@ def attach(front: FrontDesk, cursor: int = 3) -> None:
         (errors.TooMany("sources", 1), Code.THROTTLING_QUOTA_EXCEEDED),
     ],
 )
-def test_refused_open_has_the_code_of_its_reason(outcome: Any, code: Code) -> None:
+def test_refused_open_returns_the_matching_kafka_error_code(outcome: Any, code: Code) -> None:
     front = desk()
     init(front)
     front.answer(outcome)

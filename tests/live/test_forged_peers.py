@@ -97,7 +97,6 @@ def test_group_serves_clients_after_forged_messages(tmp_path: Path) -> None:
 
 
 def test_lone_node_serves_clients_after_forged_messages(tmp_path: Path) -> None:
-    """A newcomer that never answers does not become a member."""
     with replicas(tmp_path, 1) as group, blocking.connect(group.server) as client:
         client.subscribe("orders", "reader")
         for _ in range(3):

@@ -99,7 +99,10 @@ def test_error_for_an_unknown_stream_lists_the_known_streams(
     [
         (("--history", "0"), "history is 0; keep 1 to 1048576 values, or all"),
         (("--history", "-1"), "history is -1; use 1 or more, or 'all'"),
-        (("--history", "some"), "history is 'some'; use a number or 'all'"),
+        (
+            ("--history", "some"),
+            "history 'some' is not a number or 'all'; use a number of 1 or more, or 'all'",
+        ),
         (("--deadline", "0"), "deadline is 0 s; use more than 0, or inf"),
         (("--samples-max", "0"), "samples_max is 0; use at least 1"),
         (("--peers", "nowhere"), "nowhere"),

@@ -311,7 +311,7 @@ def test_subs_shows_the_messages_that_workers_hold(
         second.nack(delay=3600)
         third.reject("no")
         jobs.flush()
-        until("the letter is buried", lambda: view(client, topic).dead == 0 or None)
+        until("the dead letter is written", lambda: view(client, topic).dead == 0 or None)
         until("two messages are held", lambda: view(client, topic).leased == 2 or None)
         status, out, _ = oncecast("subs", "lag", topic, "--subscription", "workers")
         assert (status, out) == (

@@ -1,4 +1,7 @@
-"""Invalid bytes close their connection with one log line; other connections continue."""
+"""A connection that sends invalid bytes is closed and logged once.
+
+Other connections are unaffected.
+"""
 
 from __future__ import annotations
 

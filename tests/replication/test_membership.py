@@ -103,7 +103,7 @@ def queued(group: Paxos) -> list[Item]:
 
 
 def joined(group: Paxos, node: NodeId, incarnation: int = 9) -> None:
-    """Promise and report as a new member that has caught up."""
+    """Deliver a promise and a heartbeat reply from `node`, a new member that has caught up."""
     assert group.leader.term is not None
     hear(group, node, Promise(group.leader.term.ballot, incarnation, 1, group.applied, (), ()))
     hear(group, node, Heard(group.leader.term.ballot, group.now, incarnation, group.applied, 2.0))

@@ -653,7 +653,7 @@ def test_removed_leader_steps_down_and_offers_itself() -> None:
 
 
 def removing_itself(config: Config = TWO) -> Paxos:
-    """Return a leader that waits before it removes itself. It has decided slot 1."""
+    """Return a leader that has decided slot 1 and is waiting to remove itself."""
     group = leading(config=config)
     alive(group, *group.state.membership.others())
     group.request(Change(remove=A))

@@ -222,7 +222,10 @@ READER = file(OPEN, got(0, 1, 2), writer="r", incarnation="y")
 
 
 def again(*sessions: list[Line], first: int = 3) -> Files:
-    """Return a run with four messages: the reader got some, and `sessions` follow."""
+    """Return a run with four messages.
+
+    The reader gets the first `first`, then `sessions` follow.
+    """
     return one(OPEN, message(0, 1, 2, 3), got(*range(first)), *sessions)
 
 

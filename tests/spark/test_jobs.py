@@ -80,7 +80,10 @@ def test_long_spark_error_is_reduced_to_its_cause(text: str, cause: str) -> None
 
 
 def without_one_delivery(trace: Path) -> dict[str, Any]:
-    """Remove a delivery that happened only once, renumber the lines, and return it."""
+    """Remove a delivery that happened only once, and renumber the lines.
+
+    Return the removed delivery.
+    """
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     came = [each for each in lines if each["kind"] == "delivery"]
     times = Counter((each["topic"], each["subscription"], each["offset"]) for each in came)

@@ -136,7 +136,10 @@ def qos_of(arguments: argparse.Namespace) -> QoS:
     try:
         history = KEEP_ALL if arguments.history == "all" else int(arguments.history)
     except ValueError:
-        raise BadQoS(f"history is {arguments.history!r}", "use a number or 'all'") from None
+        raise BadQoS(
+            f"history {arguments.history!r} is not a number or 'all'",
+            "use a number of 1 or more, or 'all'",
+        ) from None
     if history == KEEP_ALL and arguments.history != "all":
         raise BadQoS(f"history is {history}", "use 1 or more, or 'all'")
     return QoS(

@@ -77,7 +77,10 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
 
 
 def tell(peer: str, error: OncecastError) -> None:
-    """Log why the node waits. A refusal is a warning, because an operator must act on it."""
+    """Log why the node is waiting.
+
+    Log a refusal as a warning, because an operator must act on it.
+    """
     why, level = str(error), logging.INFO
     if isinstance(error, Refused) or (isinstance(error, NotConnected) and error.refused):
         reason = why.removeprefix(f"cannot connect to {peer}: ")

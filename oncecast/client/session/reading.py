@@ -509,7 +509,7 @@ class Reader:
 
     def _detach(self, then: Then, timeout: float) -> None:
         calls, acks = self._calls, self._acks
-        # After a nack, `delivered` is lower than the offset that deliveries have reached.
+        # After a nack, `delivered` is lower than the highest offset already delivered.
         delivered = max(self._at.delivered, self._suspect_below)
         detach = Detach(self.topic, self.subscription, self.epoch, delivered)
 

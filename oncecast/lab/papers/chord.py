@@ -223,7 +223,10 @@ def mass_failures(experiment: Experiment) -> Table:
 
 
 def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, int]:
-    """Return the mean path, timeouts and doubts of a ring, and the number of correct answers."""
+    """Return the mean path length, timeouts and requests to uncertain owners per lookup.
+
+    Also return the number of correct lookups.
+    """
     quiet = Quiet(nodes, seed, successors_max=20)
     for node in quiet.sim.rng.sample(quiet.names, round(nodes * share)):
         quiet.sim.crash(node)

@@ -181,7 +181,7 @@ def failures(trees: Trees, experiment: Experiment) -> Table:
         rows.insert(-len(cycles), (f"{share:.0%}", "first", f"{first[0]:.3%}", round(first[1], 4)))
         must.append(Must(f"RMR at most 0.05 two cycles after {share:.0%}", cycles[2][1] <= 0.05))
     return Table(
-        f"after mass failures, {MESSAGES} broadcasts of random nodes per cycle",
+        f"after mass failures, {MESSAGES} broadcasts from random nodes per cycle",
         ("failed", "cycle", "reliability", "RMR"),
         tuple(rows),
         tuple(must),

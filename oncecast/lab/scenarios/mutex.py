@@ -266,7 +266,8 @@ class Struggle:
     def _all_there(self) -> bool:
         """Return whether all nodes know each other and no view has changed for a while.
 
-        A node wrongly suspects a slower node until the timeout has adapted to the heartbeats.
+        Until a node's timeout has adapted to the heartbeats, it may wrongly suspect a slower node,
+        so views still change.
         """
         if self.sim.now < self.views.changed_at + STEADY:
             return False

@@ -238,7 +238,8 @@ class Subscriber(Client):
                 self._expected = offset
                 self.inbox.position(offset)
             case local.Arrived(_, _, messages):
-                # If the reader has gone back since, the inbox drops these messages.
+                # If the reader has since moved to an earlier offset, the inbox drops these
+                # messages.
                 self.inbox.arrive(messages)
                 self._take_soon()
             case local.Ended(_, _, why) if self.shares:
@@ -340,7 +341,7 @@ def check_topic(
     readers = [reader for reader in subscribers if reader.ended is None]
     log = max((reader.seen for reader in readers), key=len)
     if len(set(log)) != len(log):
-        raise Violation("the topic contains a message twice")
+        raise Violation("the topic contains duplicate messages")
     for reader in readers:
         if reader.seen != log:
             raise Violation(

@@ -240,7 +240,9 @@ class Copies(Checker):
         for where, outputs in attempts.items():
             names = {name for found in outputs.values() for name in found}
             if len(names) != 1 or len(outputs) != len(self.outputs):
-                raise Violation(f"the copies of {where} are of several transactions: {outputs}")
+                raise Violation(
+                    f"{where} was not copied to every output by a single transaction: {outputs}"
+                )
             if any(len(found) != 1 for found in outputs.values()):
                 raise Violation(f"{where} was copied twice: {outputs}")
             visible |= names

@@ -140,7 +140,10 @@ class Process:
                 self.world.sim.crash(node)
 
     def lose_disk(self, group: str) -> None:
-        """Wipe the disk of a replica in another process's group."""
+        """Crash this process's replica of `group` and wipe its disk.
+
+        Another process owns the group.
+        """
         node = self.world.sim.nodes[self.replica(group)]
         if node.stack is not None:
             self.world.sim.crash(node.me)

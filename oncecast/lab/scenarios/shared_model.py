@@ -44,7 +44,9 @@ class SharedModel:
     start: int = 0
     messages: list[Message] = field(default_factory=list)
     numbers: dict[str, tuple[int, tuple[Run, ...]]] = field(default_factory=dict)
-    letters: list[int] = field(default_factory=list)  # offsets of buried dead letters
+    letters: list[int] = field(
+        default_factory=list
+    )  # offsets of the dead letters that were written
     dropped: set[int] = field(default_factory=set)  # offsets removed with the subscription
     removed: bool = False  # whether the subscription was removed
     limits: list[int] = field(default_factory=list)  # all values of `deliveries_max`

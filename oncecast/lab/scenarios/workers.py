@@ -67,15 +67,15 @@ class WorkersDraw(ServiceDraw, frozen=True):
         """Return the seconds of calm within which all jobs must be done.
 
         A clock that was wrong by less than a step may have moved the deadlines by as much. The
-        leader repeats a refused burial later and later. A subscription that is created again has
-        the default settings, with longer leases and backoffs. While the time is disputed, an idle
-        leader moves it once a minute.
+        leader retries a refused dead-letter write at growing intervals. A subscription that is
+        created again has the default settings, with longer leases and backoffs. While the time is
+        disputed, an idle leader moves it once a minute.
         """
-        burial = BURY_MAX if Act.LETTERS in self.acts else 0.0
+        letters = BURY_MAX if Act.LETTERS in self.acts else 0.0
         longest = DEFAULT_SHARED.lease_us + DEFAULT_SHARED.backoff_max_us
         default = longest / 1e6 if Act.REMOVE in self.acts else 0.0
         dispute = 2 * DISPUTE_TICK_US / 1e6
-        return super().patience + 3 * self.habits.clock_step + burial + default + dispute
+        return super().patience + 3 * self.habits.clock_step + letters + default + dispute
 
     @property
     def limits(self) -> Limits:
@@ -257,7 +257,7 @@ class Workshop(Checker):
         if reference.unsettled:
             raise Violation(f"offsets {reference.unsettled} were never settled")
         if len(set(reference.values)) != len(reference.values):
-            raise Violation("the topic contains a message twice")
+            raise Violation("the topic contains duplicate messages")
         for feeder in self.feeders:
             feeder.check(reference.values)
         for value in self.outboxes.safe.get(TOPIC, ()):
@@ -278,7 +278,7 @@ class Workshop(Checker):
         most = self.reference.model.deliveries_max
         many = [offset for offset, count in starts.items() if 0 < most < count]
         if many:
-            raise Violation(f"offsets {many} were started more than {most} times")
+            raise Violation(f"messages at offsets {many} were started more than {most} times")
 
 
 class GuardedCampaign(Campaign):

@@ -206,7 +206,9 @@ class Reference(Checker):
                     f"the dead letter of offset {offset} has another origin or value: {letter}"
                 )
             if offset in self.accepted or offset in self.letters:
-                raise Violation(f"offset {offset} is already settled, but buried as a dead letter")
+                raise Violation(
+                    f"offset {offset} is already settled, but was written as a dead letter"
+                )
             self.letters.append(offset)
         model.bury(command.offsets)
 

@@ -317,7 +317,10 @@ class Subscription:
             yield fault(name, at=at, offset=low, messages=high - low, **self.where)
 
     def waits(self, row: Row, offset: int) -> Row:
-        """Return a row for a reader that waits for `offset` and has had messages up to `until`."""
+        """Return a row for a reader that waits for `offset`.
+
+        The reader has already received the messages from `offset` to before `until`, if any.
+        """
         _, end, inside = next(self.ever.split(offset, 1 << 62))
         until = end if inside else offset
         return Row(What.OPEN, at=row.at, offset=offset, until=until, **self.where)

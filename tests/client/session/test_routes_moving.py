@@ -55,7 +55,7 @@ def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
     ],
     ids=("a call", "a stage", "its publication", "a look", "a scan"),
 )
-def test_request_about_a_moved_topic_goes_through_the_entry_to_the_new_group(ask: Value) -> None:
+def test_request_about_a_moved_topic_is_rerouted_to_the_new_group(ask: Value) -> None:
     """SVC-13"""
     lone = bound(of_g()).ask(ask)
     asked = question(lone)

@@ -167,7 +167,7 @@ def changed_settings_are_ignored(patch: pytest.MonkeyPatch) -> None:
     replaced(Sharing, "_change", "queue.settings = settings", "pass")(patch)
 
 
-def refused_burials_are_not_repeated(patch: pytest.MonkeyPatch) -> None:
+def refused_dead_letter_writes_are_not_retried(patch: pytest.MonkeyPatch) -> None:
     replaced(Dispatcher, "_buried", "crew.burying = False", "pass")(patch)
     replaced(Dispatcher, "_tidy", "crew.burying = False", "pass")(patch)
 
@@ -194,7 +194,7 @@ def lost_leases_are_not_reported(patch: pytest.MonkeyPatch) -> None:
         revived_workers_keep_their_messages,
         corrected_clock_moves_no_deadlines,
         changed_settings_are_ignored,
-        refused_burials_are_not_repeated,
+        refused_dead_letter_writes_are_not_retried,
     ],
 )
 def test_storm_detects_the_mutant(plant: Plant) -> None:

@@ -98,7 +98,8 @@ class Redis(redis_streams.Redis, Workshop):
             ids: list[bytes] = []
             while True:
                 pipeline = client.pipeline(transaction=False)
-                for each in (ids,) if batch > 1 else ((id_,) for id_ in ids):
+                groups = [ids] if batch > 1 and ids else [[each] for each in ids]
+                for each in groups:
                     pipeline.xack(name, GROUP, *each)
                 last = 0 < len(ids) < want  # a read could wait, and hide that the acks are stored
                 if not last:
